@@ -203,6 +203,7 @@ class FetcherLoop:
         if self._fetcher.is_idle:
             return False
         connection = self._connection or await self._connect()
+        await self._flush_what_counts(now_ms)
         # Made only now, so that it names what has come while the connection was made.
         request = self._fetcher.request(now_ms, manager.broker_epoch())
         if request is None:
@@ -215,6 +216,17 @@ class FetcherLoop:
         self._interrupt_every_s = INTERRUPT_EVERY_S
         await self._use(self._fetcher.answered(response))
         return True
+
+    async def _flush_what_counts(self, now_ms: int) -> None:
+        """Where flushing is set on: what was appended while this broker led is on disk before the next leader knows."""
+        for fetched in self._fetcher.changed(now_ms):
+            hosted = fetched.hosted
+            if hosted.needs_flush():
+                try:
+                    await self._in_thread(hosted, hosted.log.flush)
+                except KafkaError as error:
+                    if self._fetcher.is_current(fetched):
+                        await self._failed(fetched, error)
 
     async def _ask(self, connection: Connection, request: Message, version: int) -> Any:
         """Return the leader's answer; one that comes too late has twice the time next, until some come in time."""

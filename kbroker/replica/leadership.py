@@ -199,9 +199,12 @@ class Leadership:
 
     def _lead(self, hosted: HostedPartition, assignment: Assignment) -> None:
         manager = self._manager
-        state = hosted.state
-        instructions = state.become_leader(
-            assignment, hosted.log.log_end_offset, manager.steady(), manager.metadata.brokers
+        partition_log, counted_to = hosted.log, None
+        if hosted.needs_flush():  # what it has appended as the leader before: that counts no sooner for a new epoch
+            counted_to = partition_log.disk.flushed_to
+            manager.flusher.add(hosted)
+        instructions = hosted.state.become_leader(
+            assignment, partition_log.log_end_offset, manager.steady(), manager.metadata.brokers, counted_to
         )
         hosted.begin_to_count()
         manager.carry_out(hosted, instructions)

@@ -244,9 +244,17 @@ class Partition:
     # --- orders of the controller -----------------------------------------------------------------------------
 
     def become_leader(
-        self, assignment: Assignment, log_end_offset: int, now_ms: int, alive: Container[int]
+        self,
+        assignment: Assignment,
+        log_end_offset: int,
+        now_ms: int,
+        alive: Container[int],
+        counted_to: int | None = None,
     ) -> list[Instruction]:
-        """The controller made this broker the leader. The log exists and ends at `log_end_offset`."""
+        """The controller made this broker the leader. The log exists and ends at `log_end_offset`.
+
+        `counted_to`: as far as it counts, unless all does (see `log_end_offset`).
+        """
         if assignment.partition_epoch < self.partition_epoch:
             return []
         was_following = self.role is Role.FOLLOWER
@@ -255,7 +263,7 @@ class Partition:
         self.role = Role.LEADER
         self.isr = assignment.isr
         self.proposed_isr = None
-        self.log_end_offset = log_end_offset
+        self.log_end_offset = log_end_offset if counted_to is None else max(counted_to, self.high_watermark)
         self._reset_remotes(new_epoch, now_ms)
         instructions: list[Instruction] = [StopFetching()] if was_following else []
         if new_epoch:

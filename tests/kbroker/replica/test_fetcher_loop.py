@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import logging
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,6 +90,28 @@ async def test_a_log_that_fails_is_left_alone_and_the_others_go_on(copies: Copie
     assert copies.hosted(3, 0).log.log_end_offset == 1
     fetcher = next(iter(copies.brokers[3].replicas.replication._fetchers.values()))  # type: ignore[union-attr]
     assert fetcher.partition_count == 1
+
+
+async def test_what_is_not_flushed_is_before_a_new_leader_hears_of_it_where_that_is_asked_for(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await copies.elect(1, is_new=True)
+    await copies.produce(b"a")
+    await until(lambda: copies.hosted(3).log.log_end_offset == 1)
+    hosted, told, flush = copies.hosted(3), list[int](), Log.flush
+    assert hosted.log.disk.flushed_to == 0
+    hosted.log.apply_config(replace(hosted.log.config, flush_messages=1))
+    hosted.apply_config()
+
+    def watched(flushed: Log) -> None:
+        if flushed is hosted.log:
+            told.append(copies.hosted(1).state.remotes[3].log_end_offset)
+        flush(flushed)
+
+    monkeypatch.setattr(Log, "flush", watched)
+    await copies.elect(1)
+    await until(lambda: copies.hosted(1).state.remotes[3].log_end_offset == 1)
+    assert (told, hosted.log.disk.flushed_to) == ([-1], 1)
 
 
 async def test_a_follower_of_a_leader_that_has_not_heard_of_it_yet_tries_again(copies: Copies) -> None:
@@ -225,7 +248,7 @@ def fetcher_loop(copies: Copies, monkeypatch: pytest.MonkeyPatch, line: LateLine
 
 
 def fetched_partition(number: int) -> FetchedPartition:
-    hosted: Any = SimpleNamespace(topic=TOPIC, topic_id=TOPIC_ID, partition=number, log=None)
+    hosted: Any = SimpleNamespace(topic=TOPIC, topic_id=TOPIC_ID, partition=number, log=None, needs_flush=bool)
     return FetchedPartition(hosted, 0, 0, -1, 0)
 
 

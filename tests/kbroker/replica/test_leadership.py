@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.leadership import PORTION
 from kbroker.replica.partition import Role
 from kbroker.replica.replication import Replication
+from kbroker.replica.workers import Workers
 from kbroker.segment.files import Files
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 
@@ -149,6 +152,43 @@ async def test_what_a_crash_left_unflushed_is_on_disk_before_it_counts_where_tha
     assert errors_of(await played.lead(is_new=False)) == [0]
     log = played.replicas.hosted[TOPIC, 0].log
     assert (log.high_watermark, log.recovery_point) == (1, 1)
+    await played.close()
+
+
+class Held(Executor):
+    """A worker that is busy with something else until it is let go."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Future[Any], Any, Any]] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        self.jobs.append((done, fn, args))
+        return done
+
+    def let_go(self) -> None:
+        for done, fn, args in self.jobs:
+            done.set_result(fn(*args))
+        self.jobs.clear()
+
+
+async def test_what_a_leader_has_not_flushed_yet_counts_no_sooner_in_its_next_epoch(tmp_path: Path) -> None:
+    workers, held = Workers(), Held()
+    workers.flushing = lambda _: held  # type: ignore[assignment, method-assign]
+    played = Played(tmp_path, workers=workers, flush_messages=1)
+    await played.lead()
+    hosted = played.replicas.hosted[TOPIC, 0]
+    answer = DelayedAnswer(60_000, list)
+    played.replicas.append(TOPIC, 0, one_batch(), -1, 0, answer)
+    await played.lead(leader_epoch=1, partition_epoch=1, is_new=False)
+    assert (hosted.log.log_end_offset, hosted.log.high_watermark, hosted.state.leader_epoch_start_offset) == (1, 0, 1)
+    assert answer.future is not None
+    await asyncio.sleep(0)
+    assert not answer.future.done()
+    while not answer.future.done():
+        held.let_go()
+        await asyncio.sleep(0)
+    assert (hosted.log.disk.flushed_to, hosted.log.high_watermark) == (1, 1)
     await played.close()
 
 
