@@ -30,8 +30,8 @@ async def connect(zookeeper: ZooKeeperAddress) -> AsyncIterator[Connect]:
         await session.close()
 
 
-async def until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
-    """Wait until something holds."""
+async def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
+    """Wait until something holds; a server may let two attempts to connect run into their time-outs."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)

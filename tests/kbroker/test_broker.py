@@ -300,6 +300,7 @@ async def test_a_registration_that_fails_after_an_expired_session_is_tried_until
 ) -> None:
     monkeypatch.setattr(broker_module, "REGISTER_PAUSE_S", 0.01)
     properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), "broker.id": "1"}
+    properties["zookeeper.session.timeout.ms"] = "4000"  # also how long an attempt to connect may take
     broker = Broker(read_broker_config({**properties, "zookeeper.connect": zookeeper.connect_string}))
     await broker.start()
     try:
