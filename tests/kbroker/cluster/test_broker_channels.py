@@ -268,7 +268,7 @@ async def test_a_request_that_cannot_be_encoded_is_left_out_and_the_broker_told_
     await until(answers, 1)
     assert answers == [9]
     assert "cannot be encoded and is left out" in caplog.text
-    assert "Traceback" in caplog.text
+    assert any(record.exc_info for record in caplog.records)
     await broker.server.stop(0.1)
 
 
