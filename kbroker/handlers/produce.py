@@ -18,7 +18,7 @@ from kbroker.protocol.records.batch import HEADER_SIZE
 from kbroker.replica.appending import Outcome
 from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.turns import finished, in_turns, portions
-from kbroker.replica.verification import ProducedTransaction
+from kbroker.replica.verification import APPENDED_AT_ONCE, MOST_AT_ONCE, ProducedTransaction
 from kbroker.segment.validator import RecordErrors
 
 ADMIN_CLIENT = "__admin_client"
@@ -48,10 +48,6 @@ FIRST_ABORTABLE_VERSION = 11
 """Of Produce: clients have heard of TRANSACTION_ABORTABLE."""
 FIRST_ADDING_VERSION = 12
 """Of Produce: it lets its partitions take part in the transaction (KIP-890, part 2)."""
-
-MOST_AT_ONCE = 500
-"""Batches that one request may bring to be appended in one go: that takes some ten milliseconds."""
-APPENDED_AT_ONCE = 10
 
 PartitionProduceResponse = ProduceResponse.PartitionProduceResponse
 TopicProduceResponse = ProduceResponse.TopicProduceResponse

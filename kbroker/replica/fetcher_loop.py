@@ -77,6 +77,8 @@ class FetcherLoop:
         self._setup = manager.connections.of_peer()
         self._longest_pause_s = config.replica_fetch_backoff_ms / 1000
         self._pause_s = 0.0
+        self._added: list[FetchedPartition] = []
+        """Those of which the leader has not been told anything."""
         self._told_at = 0.0
         """When it was last told that the leader does not answer."""
         self._connection: Connection | None = None
@@ -101,6 +103,7 @@ class FetcherLoop:
     def add(self, fetched: FetchedPartition) -> None:
         """Fetch this partition, beginning soon."""
         self._fetcher.add(fetched)
+        self._added.append(fetched)
         self._wake.set()
         if self._sent_at is not None and self._interrupt_timer is None:
             since_last = self._loop.time() - self._interrupted_at
@@ -203,7 +206,7 @@ class FetcherLoop:
         if self._fetcher.is_idle:
             return False
         connection = self._connection or await self._connect()
-        await self._flush_what_counts(now_ms)
+        await self._flush_what_counts()
         # Made only now, so that it names what has come while the connection was made.
         request = self._fetcher.request(now_ms, manager.broker_epoch())
         if request is None:
@@ -217,11 +220,12 @@ class FetcherLoop:
         await self._use(self._fetcher.answered(response))
         return True
 
-    async def _flush_what_counts(self, now_ms: int) -> None:
+    async def _flush_what_counts(self) -> None:
         """Where flushing is set on: what was appended while this broker led is on disk before the next leader knows."""
-        for fetched in self._fetcher.changed(now_ms):
+        while self._added:
+            fetched = self._added.pop()
             hosted = fetched.hosted
-            if hosted.needs_flush():
+            if self._fetcher.is_current(fetched) and hosted.needs_flush():
                 try:
                     await self._in_thread(hosted, hosted.log.flush)
                 except KafkaError as error:

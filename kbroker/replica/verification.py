@@ -18,7 +18,7 @@ from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from kbroker.replica.turns import in_turns, portions
 
 MOST_AT_ONCE = 500
-"""Batches of one request that are appended in one go once they are verified."""
+"""Batches of one request that are appended in one go, at once or when verified: that takes some ten milliseconds."""
 APPENDED_AT_ONCE = 10
 
 PASSING = COORDINATOR_MOVED | frozenset(

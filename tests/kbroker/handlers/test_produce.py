@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from kbroker.handlers.produce import APPENDED_AT_ONCE, MOST_AT_ONCE, _is_transactional, produce
+from kbroker.handlers.produce import _is_transactional, produce
 from kbroker.handlers.registry import CloseConnection
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.replica.turns import PORTION
+from kbroker.replica.verification import APPENDED_AT_ONCE, MOST_AT_ONCE
 from kbroker.segment.files import Files
 from kbroker.segment.log_config import LogConfig
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
