@@ -12,6 +12,7 @@ many entries lie in the file and which ones wait is one value, replaced as a who
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 
 from kbroker.segment.files import FilePool, Folder, PooledFile
@@ -60,9 +61,12 @@ class IndexFile(PooledFile):
             if not self._is_rebuilt or self.read(len(waiting), position) != waiting:
                 self.write(waiting, position)
             self._parts = (written + len(waiting) // self._entry.size, b"")
-        elif self.descriptor < 0:
-            self.pool.pin(self)
-            self.pool.unpin(self)
+        elif self.descriptor < 0 and not self._is_rebuilt:
+            self._make()
+
+    def _make(self) -> None:
+        self.pool.pin(self)
+        self.pool.unpin(self)
 
     def begin_anew(self) -> None:
         """Forget all entries. What the file holds stays where the entries that follow are the same: to cut thousands of
@@ -77,11 +81,16 @@ class IndexFile(PooledFile):
                 self.map = None
 
     def end_rebuild(self) -> None:
-        """All entries have been written out: what lies behind them goes."""
-        size = self._parts[0] * self._entry.size
-        if self._is_rebuilt and self.file_size() > size:
-            self.truncate(size)
+        """All entries have been written out: what lies behind them goes. Where there are none the file is not opened,
+        but for making it.
+        """
         self._is_rebuilt = False
+        size = self._parts[0] * self._entry.size
+        found = self.file_size()
+        if found > size:
+            self.truncate(size)
+        elif not found and not os.path.exists(self.path):
+            self._make()
 
     @property
     def is_at_hand(self) -> bool:

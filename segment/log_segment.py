@@ -476,14 +476,15 @@ class LogSegment:
 
     # ------------------------------------------------------------------ changing
 
-    def reset_indexes(self) -> None:
-        """Begin all indexes anew, whatever is in them: recovery fills them again."""
+    def reset_indexes(self, has_transactions: bool = True) -> None:
+        """Begin all indexes anew, whatever is in them: recovery fills them again. There may be none of transactions."""
         if self._transaction_index is not None:
             self._transaction_index.close()
-            self._transaction_index = None
+            self._transaction_index, has_transactions = None, True
         for index in (self.index, self.time_index):
             index.begin_anew()
-        self.pool.files.unlink(f"{self.folder.path}/{file_name(self.base_offset, TRANSACTION_INDEX)}")
+        if has_transactions:
+            self.pool.files.unlink(f"{self.folder.path}/{file_name(self.base_offset, TRANSACTION_INDEX)}")
         self._max_timestamp, self._offset_of_max_timestamp = -1, self.base_offset
         self._bytes_since_entry = 0
 

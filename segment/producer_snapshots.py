@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from kbroker.protocol.records.batch import BatchHeader
 from kbroker.segment.files import Files, Folder
 from kbroker.segment.log_segment import LogSegment
-from kbroker.segment.names import SNAPSHOT, file_name, parse_file_name
+from kbroker.segment.names import SNAPSHOT, file_name
 from kbroker.segment.producer_state import (
     CachedBatch,
     ProducerEntry,
@@ -232,9 +232,3 @@ class ProducerSnapshots:
                 if header.base_offset >= end:
                     break
                 replay(state, header, segment, place)
-
-
-def snapshot_offsets(names: Sequence[str]) -> list[int]:
-    """Offsets of the snapshots among a folder's files."""
-    parsed = (parse_file_name(name) for name in names)
-    return sorted(name.offset for name in parsed if name is not None and name.suffix == SNAPSHOT and not name.state)

@@ -30,7 +30,7 @@ from kbroker.segment.log_producers import EXPIRATION_MS
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, FileName, parse_file_name
 from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET
-from kbroker.segment.producer_snapshots import ProducerSnapshots, replay, snapshot_offsets
+from kbroker.segment.producer_snapshots import ProducerSnapshots, replay
 from kbroker.segment.producer_state import ProducerState
 from kbroker.segment.trash import Trash
 
@@ -137,6 +137,8 @@ class _Opening:
         self._sure_up_to = MAX_LONG if known.clean else known.recovery_point
         """Below it all is on disk as it was written: no truncation is half done."""
         self._without_index: set[int] = set()
+        self._transactional: set[int] = set()
+        """Base offsets of the segments that have a transaction index."""
         self._recovered_to_end = False
 
     # ------------------------------------------------------------------ files
@@ -152,6 +154,8 @@ class _Opening:
 
     def finish_swaps(self) -> None:
         """Undo or complete what a compaction or a deletion had begun (steps 1 and 2)."""
+        if not any(name.endswith((".tmp", DELETED, CLEANED, SWAP)) for name in self.names):
+            return
         for name in list(self.names):
             if name.endswith(".tmp"):
                 self._remove(name, "an unfinished write")
@@ -203,15 +207,15 @@ class _Opening:
             if file.offset not in known and file.suffix not in (LOG, SNAPSHOT):
                 self._remove(name, "it belongs to no log file")
         indexed = {file.offset for _, file in parsed if file.suffix == names.INDEX}
-        transactional = {file.offset for _, file in parsed if file.suffix == names.TRANSACTION_INDEX}
+        self._transactional = {file.offset for _, file in parsed if file.suffix == names.TRANSACTION_INDEX}
         for base in bases:
             segment = LogSegment(self.setup.pool, self.folder, base, self.config, self.setup.now_ms)
             segment.size = segment.trusted_from = segment.file.file_size()
             segment.forget_timestamps()
             self.segments.append(segment)
-            if segment.size and (base not in indexed or self._is_damaged(segment, base in transactional)):
+            if segment.size and (base not in indexed or self._is_damaged(segment, base in self._transactional)):
                 self._without_index.add(base)
-        self._keep_snapshots(bases)
+        self._keep_snapshots(bases, sorted(file.offset for _, file in parsed if file.suffix == SNAPSHOT))
         if not self.segments:
             self._add_empty(max(self.known.log_start_offset, 0))
 
@@ -225,9 +229,8 @@ class _Opening:
             return True
         return False
 
-    def _keep_snapshots(self, bases: Sequence[int]) -> None:
+    def _keep_snapshots(self, bases: Sequence[int], offsets: Sequence[int]) -> None:
         """Snapshots that match no segment go, but for the newest when it is beyond the last base."""
-        offsets = snapshot_offsets(self.names)
         self.snapshots.offsets = list(offsets)
         known = set(bases)
         for offset in offsets:
@@ -276,8 +279,8 @@ class _Opening:
             if not self.known.clean:  # the file may show epochs that were cut since: the batches tell
                 self.epochs.truncate_from_end(self.segments[first].base_offset)
             self._recover_segments(suspects)
-        last = self.segments[-1]
-        self.end = self._end_of(last)
+        if not self._recovered_to_end:
+            self.end = self._end_of(self.segments[-1])
         if self.end < self.known.log_start_offset:
             self._restart(self.known.log_start_offset)
 
@@ -293,12 +296,14 @@ class _Opening:
             if before is None or number == 0 or segments[number - 1] is not before:
                 self._rebuild_producers(start, segment.base_offset)
             following = segments[number + 1] if number + 1 < len(segments) else None
+            segment.reset_indexes(segment.base_offset in self._transactional)
             recovered = recover_segment(segment, self.epochs, self.state, following, self._sure_up_to)
             if recovered.overflow is not None:
                 rest = self._split(number, recovered.overflow)
                 if rest not in pending:
                     pending.appendleft(rest)
             before = segment
+            self.end = recovered.end
             if following is not None and (recovered.cut_bytes or self._is_left_over(following)):
                 self._drop_behind(number)
                 break
@@ -401,6 +406,8 @@ class _Opening:
 class Recovered(NamedTuple):
     """What the recovery of a segment came to."""
 
+    end: int
+    """The offset behind its last batch."""
     cut_bytes: int = 0
     """Damaged ones."""
     overflow: int | None = None
@@ -414,25 +421,23 @@ def recover_segment(
     following: LogSegment | None = None,
     sure_up_to: int = MAX_LONG,
 ) -> Recovered:
-    """Scan a segment from its first byte, rebuild what is derived from it, cut what is damaged.
+    """Scan a segment whose indexes were begun anew from its first byte, fill them, cut what is damaged.
 
     `following`: the next segment, None for the last one. From offset `sure_up_to` on a truncation may be half done.
     """
-    segment.size = segment.file.file_size()
-    segment.reset_indexes()
     limits = _Limits(sure_up_to=sure_up_to)
     if following is not None:
         limits = _Limits(following.base_offset, _first_epoch(following), sure_up_to)
-    position, why, overflows = _scan(segment, epochs, state, limits)
+    position, end, why, overflows = _scan(segment, epochs, state, limits)
     if overflows:
-        return Recovered(overflow=position)
+        return Recovered(end, overflow=position)
     cut = segment.size - position
     if cut:
         reason = why or f"the next segment begins at offset {limits.following}"
         log.warning("%s: cut %d bytes from position %d on: %s", segment.place, cut, position, reason)
         segment.cut(position)
     _seal(segment)
-    return Recovered(cut if why else 0)
+    return Recovered(end, cut if why else 0)
 
 
 class _Limits(NamedTuple):
@@ -479,25 +484,41 @@ def _seal(segment: LogSegment) -> None:
     segment.trust_all()
 
 
-def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, limits: _Limits) -> tuple[int, str, bool]:
-    """Note every good batch; the position of the first bad byte, what is wrong there, and whether it is too far.
+class _Scanned(NamedTuple):
+    """How far the batches of a segment are good."""
+
+    position: int
+    """Of the first bad byte."""
+    end: int
+    """The offset behind the last good batch."""
+    why: str
+    """What is wrong there."""
+    overflows: bool = False
+    """Nothing but that it lies too far behind the first."""
+
+
+def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, limits: _Limits) -> _Scanned:
+    """Note every good batch.
 
     Checksums do not cover base offsets. Where a good batch's offset does not follow the one before, the wrong one is
     the one that left a gap before it, if any: so a batch behind a gap is noted when the next one has confirmed it. A
     gap too wide for the indexes is believed only if the next batch, or the next segment, confirms it.
     """
-    position, floor = 0, segment.base_offset
+    position, end = 0, segment.base_offset
+    floor = end
+    """The least offset of what comes next; beyond `end` while a batch waits."""
     chunk, start = b"", 0
     waiting: tuple[BatchHeader, int] | None = None
     why = ""
     while position < segment.size:
         if position + HEADER_SIZE > start + len(chunk):
-            chunk, start = segment.file.read(_READ_BYTES, position), position
+            chunk, start = segment.file.read(min(_READ_BYTES, segment.size - position), position), position
         header, why = _good_header(segment, chunk, position - start, position)
         if header is None:
             break
         if position + header.size > start + len(chunk):
-            chunk, start = segment.file.read(max(_READ_BYTES, header.size), position), position
+            wanted = min(max(_READ_BYTES, header.size), segment.size - position)
+            chunk, start = segment.file.read(wanted, position), position
         if not verify_crc(chunk, position - start, header.size):
             why = f"the batch at offset {header.base_offset} does not match its checksum"
             break
@@ -514,17 +535,17 @@ def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, limit
         if header.base_offset < floor or header.last_offset_delta < 0:
             why = f"offset {header.base_offset} follows {floor - 1}"
             if waiting is not None:
-                return waiting[1], why, False
+                return _Scanned(waiting[1], end, why)
             break
         if waiting is not None:
             if _is_too_far(segment, waiting[0]):
-                return waiting[1], "", True
-            _note(segment, epochs, state, *waiting)
+                return _Scanned(waiting[1], end, "", overflows=True)
+            end = _note(segment, epochs, state, *waiting)
             waiting = None
         if header.base_offset > floor or _is_too_far(segment, header):
             waiting = header, position
         else:
-            _note(segment, epochs, state, header, position)
+            end = _note(segment, epochs, state, header, position)
         floor = header.next_offset
         position += header.size
     if waiting is not None:
@@ -533,9 +554,10 @@ def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, limit
             is_confirmed = following is not None and (
                 waiting[0].last_offset < following or _first_offset_at(segment, waiting[1]) == following
             )  # the latter: a split that did not come to its end
-            return waiting[1], why or f"offset {waiting[0].base_offset} lies too far behind", is_confirmed
-        _note(segment, epochs, state, *waiting)
-    return position, why, False
+            why = why or f"offset {waiting[0].base_offset} lies too far behind"
+            return _Scanned(waiting[1], end, why, is_confirmed)
+        end = _note(segment, epochs, state, *waiting)
+    return _Scanned(position, end, why)
 
 
 def _is_too_far(segment: LogSegment, header: BatchHeader) -> bool:
@@ -562,7 +584,8 @@ def _good_header(segment: LogSegment, chunk: bytes, place: int, position: int) -
     return header, ""
 
 
-def _note(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, header: BatchHeader, position: int) -> None:
+def _note(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, header: BatchHeader, position: int) -> int:
+    """Note a good batch; the offset behind it."""
     segment.note_batch(header, position)
     if header.partition_leader_epoch > epochs.latest_epoch:
         epochs.assign(header.partition_leader_epoch, header.base_offset)
@@ -570,3 +593,4 @@ def _note(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, heade
         aborted = replay(state, header, segment, position)
         if aborted is not None:
             segment.add_aborted(aborted)
+    return header.next_offset

@@ -28,7 +28,8 @@ class TimeIndex(IndexFile):
         super().__init__(pool, folder, file_name(base_offset, suffix), ENTRY)
         self.base_offset = base_offset
         self.max_count = max_bytes // ENTRY.size
-        self._last_timestamp = self.entry(self.count - 1)[0] if self.count else -1
+        self._last_timestamp: int | None = None
+        """None: not asked for yet."""
 
     @property
     def is_full(self) -> bool:
@@ -45,7 +46,8 @@ class TimeIndex(IndexFile):
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry if the timestamp is greater than the last one's."""
-        if timestamp > self._last_timestamp:
+        last = self._last_timestamp
+        if timestamp > (self.last_entry[0] if last is None else last):
             self._append(ENTRY.pack(timestamp, offset - self.base_offset))
             self._last_timestamp = timestamp
 
@@ -62,7 +64,7 @@ class TimeIndex(IndexFile):
     def cut(self, count: int) -> None:
         """Keep the first `count` entries."""
         super().cut(count)
-        self._last_timestamp = self.entry(self.count - 1)[0] if self.count else -1
+        self._last_timestamp = None
 
     def begin_anew(self) -> None:
         """See IndexFile."""

@@ -70,12 +70,20 @@ def test_indexes_rebuilt_after_a_crash_lead_to_every_offset(tmp_path: Path) -> N
 
 
 class CountingFiles(Files):
-    """Counts what changes a file."""
+    """Counts what changes a file, and what looks into one."""
 
-    __slots__ = ("changes",)
+    __slots__ = ("changes", "opened", "reads")
 
     def __init__(self) -> None:
-        self.changes = 0
+        self.changes, self.reads, self.opened = 0, 0, list[str]()
+
+    def open(self, path: str, flags: int) -> int:
+        self.opened.append(Path(path).suffix)
+        return super().open(path, flags)
+
+    def pread(self, descriptor: int, size: int, position: int) -> bytes:
+        self.reads += 1
+        return os.pread(descriptor, size, position)
 
     def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:
         self.changes += 1
@@ -95,6 +103,21 @@ def test_indexes_that_hold_what_the_batches_say_are_left_as_they_are(tmp_path: P
     again = reopen(tmp_path, SMALL, files=files)
     assert len(again.segments) > 2
     assert files.changes == 0
+    again.close()
+
+
+def test_the_batches_of_a_log_are_read_once_after_a_crash_and_what_is_empty_is_not_opened(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    fill(log, 1)
+    log.flush()
+    crash(log)
+    crash(reopen(tmp_path))  # makes the indexes
+    files = CountingFiles()
+    again = reopen(tmp_path, files=files)
+    assert again.log_end_offset == 1
+    assert sorted(files.opened) == [".log", ".timeindex"]
+    assert files.reads == 2
+    assert [path.stat().st_size for path in sorted(log.directory.glob("*index"))] == [0, 12]
     again.close()
 
 
