@@ -13,7 +13,7 @@ from typing import Any
 
 from kbroker.client import admin_requests as requests
 from kbroker.client.acl_admin import AclAdmin
-from kbroker.client.client_config import AdminConfig
+from kbroker.client.client_config import NEW_TOPIC_S, AdminConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, ConfigurationError, NotConnected, error_for
 from kbroker.client.feature_admin import FeatureAdmin
@@ -104,10 +104,15 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
 
     async def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
         """Describe topics (None: all); raises UNKNOWN_TOPIC_OR_PARTITION for one that does not exist."""
-        wanted = None if names is None else requests.texts(names)
-        answered = await self.cluster.refresh(wanted, alone=wanted is not None)
-        chosen = sorted(answered) if wanted is None else wanted
-        return {name: requests.topic_description(name, answered.get(name)) for name in chosen}
+        if names is None:
+            answered = await self.cluster.refresh(None)
+            return {name: requests.topic_description(name, answered[name]) for name in sorted(answered)}
+        wanted = requests.texts(names)
+        async for _ in self.cluster.attempts(int(1000 * NEW_TOPIC_S)):
+            answered = await self.cluster.refresh(wanted, alone=True)
+            if not any(topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in answered.values()):
+                break  # else the next broker that is asked may have heard of it already
+        return {name: requests.topic_description(name, answered.get(name)) for name in wanted}
 
     async def create_partitions(
         self, totals: Mapping[str, int], *, validate_only: bool = False, timeout_ms: int = 30_000

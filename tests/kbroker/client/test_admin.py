@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from kbroker.client.types import (
     TopicDescription,
     TopicPartition,
 )
+from kbroker.protocol.errors import ErrorCode
 from tests.fixtures.brokers import MakeCluster
 
 
@@ -90,6 +92,25 @@ async def test_a_topic_is_described_as_it_was_made(bootstrap: str, topic_name: s
         with pytest.raises(errors.UnknownTopicOrPartitionError, match="no-such"):
             await admin.describe_topics(["no-such"])
         await admin.delete_topic(topic_name)
+
+
+async def test_a_topic_that_a_broker_has_not_heard_of_yet_is_asked_for_again(
+    bootstrap: str, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.client.admin.NEW_TOPIC_S", 60.0)
+    async with Admin(bootstrap) as admin, Admin(bootstrap) as other:
+        refresh, answers = admin.cluster.refresh, []
+
+        async def refresh_before_it_is_made(*arguments: Any, **more: Any) -> dict[str, Any]:
+            answers.append(await refresh(*arguments, **more))
+            if len(answers) == 1:
+                await other.create_topic(topic_name, 1, 1)
+            return answers[-1]
+
+        monkeypatch.setattr(admin.cluster, "refresh", refresh_before_it_is_made)
+        found = await admin.describe_topics([topic_name])
+        assert answers[0][topic_name].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert found[topic_name].name == topic_name
 
 
 async def described_with_leaders(admin: Admin, topic: str, partitions: int) -> TopicDescription:
