@@ -200,8 +200,10 @@ class BrokerProcess:
 
     @property
     def start_command(self) -> list[str]:
-        """What a user types to start this broker again by hand."""
-        return ["kbroker", "start", str(self.properties_file), "--ready-file", str(self._ready_file)]
+        """What a user types to start this broker again by hand, in any shell: `kbroker` may not be on its PATH."""
+        script = Path(sysconfig.get_path("scripts"), "kbroker")
+        program = [str(script)] if os.access(script, os.X_OK) else [sys.executable, "-m", "kbroker"]
+        return [*program, "start", str(self.properties_file), "--ready-file", str(self._ready_file)]
 
     def started_by_hand(self) -> int | None:
         """The pid of a broker that `start_command` runs, once it serves; None while there is none."""
