@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kbroker.client.error_base import BrokerError as BrokerError
     from kbroker.client.error_base import ClientError as ClientError
     from kbroker.client.error_base import FencedError as FencedError
+    from kbroker.client.error_base import KafkaError as KafkaError
     from kbroker.client.errors import BatchNotBuilt as BatchNotBuilt
     from kbroker.client.errors import BufferFull as BufferFull
     from kbroker.client.errors import ClientClosed as ClientClosed
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kbroker.client.errors import IllegalState as IllegalState
     from kbroker.client.errors import LoginFailed as LoginFailed
     from kbroker.client.errors import MalformedValue as MalformedValue
+    from kbroker.client.errors import NotAssigned as NotAssigned
     from kbroker.client.errors import NotConnected as NotConnected
     from kbroker.client.errors import OutcomeUnknown as OutcomeUnknown
     from kbroker.client.errors import RowTooLarge as RowTooLarge
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     from kbroker.client.table_delivery import TableNotWritten as TableNotWritten
     from kbroker.client.types import *  # noqa: F403
     from kbroker.protocol.errors import ErrorCode as ErrorCode
-    from kbroker.protocol.errors import KafkaError as KafkaError
     from kbroker.protocol.records.record import Record as Record
     from kbroker.security.acls import AclOperation as AclOperation
     from kbroker.security.acls import AclPattern as AclPattern
@@ -70,6 +71,7 @@ _MODULES = {
     "BrokerError": "kbroker.client.error_base",
     "ClientError": "kbroker.client.error_base",
     "FencedError": "kbroker.client.error_base",
+    "KafkaError": "kbroker.client.error_base",
     "BatchNotBuilt": "kbroker.client.errors",
     "BufferFull": "kbroker.client.errors",
     "ClientClosed": "kbroker.client.errors",
@@ -79,6 +81,7 @@ _MODULES = {
     "IllegalState": "kbroker.client.errors",
     "LoginFailed": "kbroker.client.errors",
     "MalformedValue": "kbroker.client.errors",
+    "NotAssigned": "kbroker.client.errors",
     "NotConnected": "kbroker.client.errors",
     "OutcomeUnknown": "kbroker.client.errors",
     "RowTooLarge": "kbroker.client.errors",
@@ -91,7 +94,6 @@ _MODULES = {
     "LATEST": "kbroker.client.types",
     "MAX_TIMESTAMP": "kbroker.client.types",
     "ErrorCode": "kbroker.protocol.errors",
-    "KafkaError": "kbroker.protocol.errors",
     "Record": "kbroker.protocol.records.record",
     "AclOperation": "kbroker.security.acls",
     "AclPattern": "kbroker.security.acls",

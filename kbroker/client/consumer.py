@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.client.assignment import Assignment
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import ClientClosed, ConfigurationError, IllegalState, error_for
+from kbroker.client.errors import ClientClosed, ConfigurationError, IllegalState, NotAssigned, error_for
 from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.group_consumer import GroupConsumer, OnCommit, Progress
 from kbroker.client.group.listener import RebalanceListener
@@ -202,7 +202,7 @@ class Consumer:
         try:
             return self._assignment.states[key]
         except KeyError:
-            raise ValueError(f"{key} is not assigned to this consumer") from None
+            raise NotAssigned(f"{key} is not assigned to this consumer") from None
 
     async def position(self, partition: Partition) -> int:
         """Return the offset of the next record to be delivered."""

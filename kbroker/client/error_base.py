@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.errors import KafkaError as Refusal
 
 
 class ClientError(Exception):
     """Whatever the clients raise on purpose is one, but for TypeError and ValueError at a wrong argument of a call."""
+
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    """Kafka's code for it; where it has none, the one that says nothing."""
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same call may succeed when it is made again."""
+        return self.code.retriable
+
+
+KafkaError = ClientError
+"""By the name that other libraries give to the base of their errors; the protocol's own is above BrokerError only."""
 
 
 class FencedError(ClientError):
@@ -23,7 +36,7 @@ class LoginFailed(ClientError):
     """This client is not let in, or does not trust whom it reached: trying again with the same settings is no use."""
 
 
-class BrokerError(ClientError, KafkaError):
+class BrokerError(ClientError, Refusal):
     """What a broker (or this client in its place) refused; the message names topic, partition and broker."""
 
     by_code: ClassVar[dict[ErrorCode, type[BrokerError]]] = {}
@@ -49,11 +62,6 @@ class BrokerError(ClientError, KafkaError):
         where = f"{topic}-{partition}" if topic is not None and partition is not None else topic or ""
         place = " at ".join(text for text in (where, broker and f"broker {broker}") if text)
         super().__init__(code, ": ".join(text for text in (place, message) if text))
-
-    @property
-    def retriable(self) -> bool:
-        """Whether the same call may succeed when it is made again."""
-        return self.code.retriable
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.code, self.message, self.topic, self.partition, self.broker)

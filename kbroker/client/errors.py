@@ -5,8 +5,8 @@
         if error.retriable: ...
     except ClientError: ...
 
-All derive from `ClientError`; those of brokers from `BrokerError`, which is a `kbroker.protocol.errors.KafkaError`
-that knows topic, partition and broker. `from kbroker import …` has them all.
+All derive from `ClientError`, which is also called `KafkaError`; those of brokers from `BrokerError`, which is a
+`kbroker.protocol.errors.KafkaError`, too, and knows topic, partition and broker. `from kbroker import …` has them all.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kbroker.client.error_base import AbortableError as AbortableError
 from kbroker.client.error_base import BrokerError as BrokerError
 from kbroker.client.error_base import ClientError as ClientError
 from kbroker.client.error_base import FencedError as FencedError
+from kbroker.client.error_base import KafkaError as KafkaError
 from kbroker.client.error_base import LoginFailed as LoginFailed
 from kbroker.protocol.errors import ErrorCode
-from kbroker.protocol.errors import KafkaError as KafkaError
 
 NO_ADDRESS = "no host has such a name, or no port such a number"
 """What Python says by a ValueError, mostly a UnicodeError, or by an OverflowError, not by an OSError."""
@@ -42,9 +42,13 @@ def error_for(
 class NotConnected(ClientError, ConnectionError):
     """No connection to a broker, or it ended before the answer; the message names the address."""
 
+    code = ErrorCode.NETWORK_EXCEPTION
+
 
 class TimedOut(ClientError, TimeoutError):
     """No answer, or no acknowledgement, within the time that was given; it may still come."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class TlsFailed(LoginFailed, BrokerError):
@@ -59,6 +63,10 @@ class TlsFailed(LoginFailed, BrokerError):
 
 class IllegalState(ClientError, RuntimeError):
     """A call that cannot be made now."""
+
+
+class NotAssigned(IllegalState, ValueError):
+    """A partition that is not this consumer's, or not any more: a rebalance may have taken it between two calls."""
 
 
 class ClientClosed(ClientError, RuntimeError):

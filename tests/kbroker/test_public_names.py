@@ -37,7 +37,7 @@ def send(producer: Producer) -> int:
         topic: str | None = error.topic
         print(topic, error.retriable)
     except KafkaError as error:
-        print(error.code.name)
+        print(error.code.name, error.retriable)
     return -1
 
 
@@ -98,6 +98,20 @@ def test_every_public_name_can_be_imported() -> None:
 def test_every_error_that_clients_raise_is_public() -> None:
     kinds = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
     assert {kind.__name__ for kind in kinds} <= set(kbroker.__all__)  # type: ignore[attr-defined]
+
+
+def test_whoever_catches_kafka_error_catches_all_that_clients_raise() -> None:
+    public = [getattr(kbroker, name) for name in kbroker.__all__]  # type: ignore[attr-defined]
+    kinds = [each for each in public if isinstance(each, type) and issubclass(each, Exception)]
+    assert len(kinds) > 100
+    assert [kind for kind in kinds if not issubclass(kind, kbroker.KafkaError)] == []
+    assert [
+        (e.code.name, e.retriable) for e in (errors.NotConnected("x"), errors.TimedOut("x"), errors.WokenUp("x"))
+    ] == [
+        ("NETWORK_EXCEPTION", True),
+        ("REQUEST_TIMED_OUT", True),
+        ("UNKNOWN_SERVER_ERROR", False),
+    ]
 
 
 def test_what_public_values_are_made_of_is_public() -> None:

@@ -106,7 +106,7 @@ async def test_unknown_topics_and_wrong_arguments_are_told(bootstrap: str, topic
             await consumer.subscribe([topic + "-not-there"])
         with pytest.raises(TypeError, match="list of topics"):
             await consumer.subscribe(topic)
-        with pytest.raises(ValueError, match="not assigned"):
+        with pytest.raises(errors.NotAssigned, match="not assigned"):
             consumer.seek((topic, 0), 1)
 
 
