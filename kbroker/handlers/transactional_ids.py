@@ -104,8 +104,9 @@ def add_partitions_to_txn(
         return _add_for_brokers(services, request)
     if ctx.is_large:
         return _add_many(services, ctx, request)
-    knows = services.metadata.knows
-    return _add_all(services, ctx, request, {key for key in _keys(request.v3_and_below_topics) if not knows(*key)})
+    keys = _keys(request.v3_and_below_topics)
+    refused = {key: error for key in keys if (error := _refusal(services, key)) is not None}
+    return _add_all(services, ctx, request, refused)
 
 
 async def _add_for_brokers(services: Services, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
@@ -117,23 +118,34 @@ async def _add_many(
     services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     turn = Turn()
-    unknown = set()
+    refused = {}
     for key in _keys(request.v3_and_below_topics):
-        if not services.metadata.knows(*key):
-            unknown.add(key)
+        if (error := _refusal(services, key)) is not None:
+            refused[key] = error
         await turn.end_if_over()
-    added = _add_all(services, ctx, request, unknown)
+    added = _add_all(services, ctx, request, refused)
     return added if isinstance(added, AddPartitionsToTxnResponse) else await added
 
 
+def _refusal(services: Services, key: Key) -> ErrorCode | None:
+    """Why no client may add a partition. A marker in __transaction_state would be no record that its readers know."""
+    if key[0] in INTERNAL_TOPICS:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return None if services.metadata.knows(*key) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _none_of(topics: Topics, refused: dict[Key, ErrorCode]) -> dict[Key, ErrorCode]:
+    """The errors where some are refused: nothing is added."""
+    return {key: refused.get(key, ErrorCode.OPERATION_NOT_ATTEMPTED) for key in _keys(topics)}
+
+
 def _add_all(
-    services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest, unknown: set[Key]
+    services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest, refused: dict[Key, ErrorCode]
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
-    """Add all partitions, or none if some are unknown."""
+    """Add all partitions, or none if some are refused."""
     topics = request.v3_and_below_topics
-    if unknown:
-        others = ErrorCode.OPERATION_NOT_ATTEMPTED
-        errors = {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in unknown else others for key in _keys(topics)}
+    if refused:
+        errors = _none_of(topics, refused)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(topics, errors))
     keys = list(_keys(topics))
     asked = services.transactions.add_partitions(
@@ -172,8 +184,11 @@ async def _add_or_verify(
 ) -> AddPartitionsToTxnResponse.AddPartitionsToTxnResult:
     keys = list(_keys(asked.topics))
     producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
+    unknown = {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for key in keys if not services.metadata.knows(*key)}
     if asked.verify_only:
         errors = services.transactions.verify(*producer, keys)
+    elif unknown:  # when the transaction ends they would count as deleted, and get no marker
+        errors = _none_of(asked.topics, unknown)
     else:
         # Of other brokers, for producers whose transactions have epochs of their own.
         errors = dict.fromkeys(keys, await _add(services, *producer, keys, EPOCH_EACH, may_wait=False))

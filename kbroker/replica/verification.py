@@ -29,6 +29,9 @@ PASSING = COORDINATOR_MOVED | frozenset(
     }
 )
 
+NOT_HEARD_OF = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED})
+"""What a coordinator says that has yet to hear of a partition it is to add; and of those that were asked with it."""
+
 Then = Callable[[KafkaError | None], None]
 
 
@@ -95,7 +98,7 @@ class ProducedTransaction:
             return None
         if self.adds and error is ErrorCode.CONCURRENT_TRANSACTIONS:
             return KafkaError(error, "the transaction before is still being ended")
-        if error in PASSING:
+        if error in PASSING or (self.adds and error in NOT_HEARD_OF):
             text = f"the transaction could not be verified: {error.name}"
             return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
         error = spoken(error, self._knows_abortable)

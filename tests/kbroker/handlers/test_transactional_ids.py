@@ -122,12 +122,22 @@ async def test_every_version_adds_partitions(producer: Producer, version: int) -
     assert [(topic.topic, list(topic.partitions)) for topic in found.topics] == [(producer.topic, [0, 2])]
 
 
-@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("version", range(6))
 async def test_one_unknown_partition_keeps_the_others_out(producer: Producer, version: int) -> None:
     assert await producer.add(0, 9, version=version) == {
         0: ErrorCode.OPERATION_NOT_ATTEMPTED,
         9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
+    assert (await producer.describe()).transaction_state == "Empty"
+
+
+@pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets"])
+@pytest.mark.parametrize("version", range(4))
+async def test_clients_add_no_partition_of_the_topics_of_coordinators(
+    producer: Producer, version: int, topic: str
+) -> None:
+    """What is behind a marker there could not be read any more, and offsets go with their group."""
+    assert await producer.add(0, version=version, topic=topic) == {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert (await producer.describe()).transaction_state == "Empty"
 
 

@@ -339,7 +339,7 @@ async def test_from_version_12_on_the_first_batch_adds_its_partition_whatever_th
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        *((each, ErrorCode.NOT_ENOUGH_REPLICAS) for each in (13, 14, 15, 16)),
+        *((each, ErrorCode.NOT_ENOUGH_REPLICAS) for each in (3, 13, 14, 15, 16, 55)),
         (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
         (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
