@@ -5,10 +5,8 @@ Each conversation is held with either broker on topics of its own; what is compa
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,6 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
-    IncrementalAlterConfigsRequest,
 )
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
@@ -29,17 +26,34 @@ from kbroker.protocol.messages.reassignments import ElectLeadersRequest
 from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kbroker.protocol.messages.transactions import InitProducerIdRequest
 from kbroker.protocol.primitives import ZERO_UUID
-from kbroker.protocol.records.batch import write_crc
-from kbroker.protocol.records.builder import BatchBuilder
 from tests.fixtures.brokers import START_TIMEOUT, broker_properties, forget
 from tests.fixtures.kafka import running_kafka
 from tests.fixtures.zookeeper import fresh_chroot, remove_chroot
+from tests.parity.requests import (
+    NOW,
+    altered,
+    batch,
+    change,
+    creation,
+    description,
+    fetching,
+    make_topic,
+    new_topic,
+    offsets_at,
+    production,
+    topic_id,
+)
+from tests.parity.transactional_conversations import TRANSACTIONAL_CONVERSATIONS
 from tests.parity.transcript import Talk, unlike, versions_of
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = {"num.partitions": "1", "log.retention.ms": "-1", "offsets.topic.num.partitions": "5"}
-NOW = 1_700_000_000_000
+SETTINGS = {
+    "num.partitions": "1",
+    "log.retention.ms": "-1",
+    "offsets.topic.num.partitions": "5",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -83,103 +97,6 @@ def compare(ours: int, kafka: int, conversation: Conversation) -> None:
     for mine, theirs in zip(talks[0].lines, talks[1].lines, strict=True):
         differences += [f"{mine[0]}: {each}" for each in unlike(mine[1], theirs[1])]
     assert not differences, "\n".join(differences[:20])
-
-
-# -- requests -----------------------------------------------------------------------------------------------------
-
-
-def creation(*topics: Any, validate_only: bool = False) -> CreateTopicsRequest:
-    return CreateTopicsRequest(topics=list(topics), timeout_ms=15_000, validate_only=validate_only)
-
-
-def new_topic(
-    name: str, partitions: int = 1, replicas: int = 1, configs: Sequence[tuple[str, str | None]] = (), **more: Any
-) -> Any:
-    config = CreateTopicsRequest.CreatableTopicConfig
-    return CreateTopicsRequest.CreatableTopic(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=replicas,
-        assignments=[
-            CreateTopicsRequest.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
-            for index, brokers in more.get("assigned", ())
-        ],
-        configs=[config(name=key, value=value) for key, value in configs],
-    )
-
-
-def make_topic(talk: Talk, name: str, partitions: int = 1, configs: Sequence[tuple[str, str | None]] = ()) -> str:
-    """Create a topic of this conversation and return its name; it can be used when this returns."""
-    full_name = talk.topic(name)
-    talk.ask("create", creation(new_topic(full_name, partitions, configs=configs)), 4)
-    return full_name
-
-
-def batch(count: int = 1, compression: int = 0, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytearray:
-    """Records a second apart; `producer` is id, epoch, base sequence."""
-    builder = BatchBuilder(1 << 20, compression)
-    for number in range(count):
-        builder.append(b"key", b"value %d" % number, [("h", b"1")], NOW + 1000 * number)
-    producer_id, epoch, sequence = producer
-    built = builder.build(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-    return bytearray(bytes(built))
-
-
-def altered(position: int, layout: str, value: int, checksum: bool = True) -> bytearray:
-    """A batch of three records with one field of its header set (and a CRC that fits)."""
-    data = batch(3)
-    struct.pack_into(layout, data, position, value)
-    if checksum:
-        write_crc(data, 0)
-    return data
-
-
-def production(topic: str, records: Any, partition: int = 0, acks: int = -1) -> ProduceRequest:
-    data = ProduceRequest.PartitionProduceData(index=partition, records=records)
-    return ProduceRequest(
-        acks=acks,
-        timeout_ms=5_000,
-        topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[data])],
-    )
-
-
-def topic_id(talk: Talk, topic: str) -> bytes:
-    wanted = MetadataRequest.MetadataRequestTopic(name=topic)
-    answer = talk.ask("id of", MetadataRequest(topics=[wanted], allow_auto_topic_creation=False), 12)
-    return bytes(answer.topics[0].topic_id)
-
-
-def fetching(version: int, topic: str, identity: bytes, offset: int, partition: int = 0, **more: Any) -> FetchRequest:
-    in_partition = {"partition_max_bytes": 1 << 20} | {
-        key: more.pop(key)
-        for key in ("partition_max_bytes", "current_leader_epoch", "last_fetched_epoch")
-        if key in more
-    }
-    wanted = FetchRequest.FetchPartition(partition=partition, fetch_offset=offset, **in_partition)
-    named: dict[str, Any] = {"topic": topic} if version < 13 else {"topic_id": identity}
-    values: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "forgotten_topics_data": []}
-    return FetchRequest(**values | more, topics=[FetchRequest.FetchTopic(partitions=[wanted], **named)])
-
-
-def offsets_at(topic: str, timestamp: int, partition: int = 0, **more: Any) -> ListOffsetsRequest:
-    asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=timestamp, **more)
-    return ListOffsetsRequest(
-        replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[asked])]
-    )
-
-
-def description(kind: int, name: str, keys: list[str] | None, documented: bool = False) -> DescribeConfigsRequest:
-    resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=kind, resource_name=name, configuration_keys=keys
-    )
-    return DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=documented)
-
-
-def change(kind: int, name: str, *changes: tuple[str, int, str | None]) -> IncrementalAlterConfigsRequest:
-    wanted = IncrementalAlterConfigsRequest
-    configs = [wanted.AlterableConfig(name=key, config_operation=how, value=value) for key, how, value in changes]
-    resource = wanted.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    return wanted(resources=[resource], validate_only=False)
 
 
 def wait_until_described(port: int, broker: str, step: tuple[str, int, str | None]) -> None:
@@ -529,6 +446,7 @@ def deletions(talk: Talk) -> None:
         topic_settings,
         broker_settings,
         deletions,
+        *TRANSACTIONAL_CONVERSATIONS,
     ],
     ids=lambda conversation: conversation.__name__,
 )

@@ -25,12 +25,16 @@ TIMEOUT_S = 60.0
 OWN = frozenset(
     (
         *("topic_id", "host", "port", "cluster_id", "log_append_time_ms", "producer_id", "total_bytes", "usable_bytes"),
-        *("log_dir", "session_id", "documentation"),
+        *("log_dir", "session_id", "documentation", "transaction_start_time_ms", "last_timestamp"),
         *("token_id", "hmac", "issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"),
         *("issue_timestamp", "expiry_timestamp", "max_timestamp"),
     )
 )
 """Fields that differ from cluster to cluster; that they are there at all is compared."""
+UNORDERED = frozenset(
+    ("results_by_topic_v3_and_below", "results_by_partition", "topic_results", "responses", "partition_responses")
+)
+"""Arrays in which Kafka's results come as its maps yield them."""
 ABSENT = (None, "", -1, 0, ZERO_UUID)
 WITH_TEXTS = frozenset({"CreateTopics", "ElectLeaders", "DescribeCluster"})
 CLOSED = "closed the connection"
@@ -139,8 +143,12 @@ def plain(value: Any, texts: bool) -> Any:
     if isinstance(value, ErrorCode):
         return value.name
     if isinstance(value, Struct):
+        # Kafka tells with some errors, too, where the log begins.
+        is_error = getattr(value, "error_code", ErrorCode.NONE) is not ErrorCode.NONE
         return {
-            field.name: _field(field.name, getattr(value, field.name), texts) for field in schema_of(type(value)).fields
+            field.name: _field(field.name, getattr(value, field.name), texts)
+            for field in schema_of(type(value)).fields
+            if not (is_error and field.name == "log_start_offset")
         }
     if isinstance(value, list):
         return [plain(each, texts) for each in value]
@@ -153,21 +161,30 @@ def _field(name: str, value: Any, texts: bool) -> Any:
     if name == "records":
         return _batches(value)
     if name in OWN:
-        return value if value in ABSENT else "*"
+        return value if value in ABSENT and not (name == "producer_id" and value == 0) else "*"
     if name.endswith("error_message") and not texts:
         return "*"
     if name == "configs" and value:
         value = sorted(value, key=lambda entry: entry.name)  # Kafka's are in no order
-    return plain(value, texts)
+    shown = plain(value, texts)
+    return sorted(shown, key=str) if name in UNORDERED else shown
 
 
 def _batches(records: Any) -> Any:
-    """Where each batch lies, and a digest of what clients see of it (all but the leader epoch and the CRC's place)."""
+    """Where each batch lies, and a digest of what clients see of it (all but the leader epoch and the CRC's place).
+
+    Of a producer's batch its id is left out, and of a marker when it was written.
+    """
     if records is None:
         return None
     data = bytearray(records)
     found = []
     for position, size in split_batches(data):
         base_offset = int.from_bytes(data[position : position + 8], "big")
+        if data[position + 43] < 0x80:  # not -1, which says that there is no producer
+            data[position + 17 : position + 21] = bytes(4)  # the checksum is of its id, too
+            data[position + 43 : position + 51] = bytes(8)
+            if data[position + 22] & 0x20:
+                data[position + 27 : position + 43] = bytes(16)
         found.append((base_offset, size, hashlib.md5(data[position + 16 : position + size]).hexdigest()))
     return found
