@@ -73,8 +73,8 @@ LARGE_ONCE, LARGE_AT_LEAST_ONCE, SMALL_ONCE, SMALL_AT_LEAST_ONCE = (
 FLOORS = {
     "scan none: M rows/s": "Spark's own share of a scan: M rows/s",
     "AvailableNow: M rows/s": "Spark's own share of AvailableNow: M rows/s",
-    "1,000 offsets: s": "a Python source of no rows: s",
-    "1 % of the time: s": "a Python source of no rows: s",
+    "1,000 offsets: s": "1,000 offsets, of a source that reads nothing: s",
+    "1 % of the time: s": "1 % of the time, of a source that reads nothing: s",
 }
 """Figures whose most (or least) is Spark's own: that of a source whose rows are there, or that has none."""
 

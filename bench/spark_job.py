@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,7 @@ from pyspark.sql import SparkSession
 TOPICS = {"none": "bench-none", "lz4": "bench-lz4", "zstd": "bench-zstd"}
 LIVE, WIDE, LARGE, TINY = "bench-live", "bench-wide", "bench-large", "bench-tiny"
 START_MS = 1_700_000_000_000
-REPEATS = 4
-READY = 20_000
-"""Rows of a batch that is there already: 4 MB."""
+REPEATS, FILTER_REPEATS = 4, 14
 WARM_S, LATENCY_S = 8.0, 15.0
 IDLE_S = 6.0
 TICK = os.sysconf("SC_CLK_TCK")
@@ -38,59 +37,6 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-
-
-def ready_rows() -> Any:
-    """Return the format `ready`: rows of 200 bytes that are made before they are asked for, as four tasks."""
-    import pyarrow as pa
-    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-
-    def batches(rows: int) -> Any:
-        many = pa.record_batch({"value": pa.array([b"x" * 200] * READY, pa.binary())})
-        for first in range(0, rows, READY):
-            yield many.slice(0, min(READY, rows - first))
-
-    class Reader(DataSourceReader):
-        def __init__(self, rows: int) -> None:
-            self.rows = rows
-
-        def partitions(self) -> list[InputPartition]:
-            return [InputPartition(self.rows // 4) for _ in range(4)]
-
-        def read(self, partition: InputPartition) -> Any:
-            return batches(partition.value)
-
-    class StreamReader(DataSourceStreamReader):
-        def __init__(self, rows: int) -> None:
-            self.rows = rows
-
-        def initialOffset(self) -> dict[str, int]:
-            return {"at": 0}
-
-        def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
-            return {"at": self.rows}
-
-        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-            return [InputPartition((end["at"] - start["at"]) // 4) for _ in range(4)]
-
-        def read(self, partition: InputPartition) -> Any:
-            return batches(partition.value)
-
-    class Ready(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "ready"
-
-        def schema(self) -> str:
-            return "value binary"
-
-        def reader(self, schema: Any) -> Reader:
-            return Reader(int(self.options["rows"]))
-
-        def streamReader(self, schema: Any) -> StreamReader:
-            return StreamReader(int(self.options["rows"]))
-
-    return Ready
 
 
 class Job:
@@ -109,10 +55,12 @@ class Job:
         spark = (builder.config("spark.jars", self.jars) if self.jars else builder).getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
         if self.source == "kbroker":
+            from bench.spark_floors import Nothing, Ready
             from kbroker import spark_connector
 
             spark_connector.enable(spark)
-            spark.dataSource.register(ready_rows())
+            spark.dataSource.register(Ready)
+            spark.dataSource.register(Nothing)
         return spark
 
     def tell(self, figure: str, value: float) -> None:
@@ -163,26 +111,41 @@ class Job:
 
     def aggregate(self, frame: Any) -> None:
         """Touch every value."""
-        count, _ = frame.selectExpr("count(*)", "sum(length(value))").collect()[0]
+        count, _ = total(frame)
         assert count, "no row was read"
 
     def filter(self) -> None:
-        """Read 1,000 offsets of a partition, and 1 % of the time; beside the scan of all, and what reads nothing."""
-        nothing = self.spark.range(0, 1_000, 1, 1).selectExpr("count(*)", "sum(id)")
-        self.tell("a query that reads no topic: s", self.best(nothing.collect, 12)[0])
-        if self.source == "kbroker":
-            empty = self.ready(0).selectExpr("count(*)", "sum(length(value))")
-            self.tell("a Python source of no rows: s", self.best(empty.collect, 12)[0])
-        if self.source == "kbroker":
-            self.tell("full scan: s", self.best(lambda: self.aggregate(self.read(TOPICS["none"])))[0])
-        frame = self.read(TOPICS["none"], **({"maxTimestampDisorderMs": "0"} if self.source == "kbroker" else {}))
-        offsets = frame.where("partition = 1 AND offset >= 5000 AND offset < 6000")
-        self.tell("1,000 offsets: s", self.best(lambda: self.aggregate(offsets), 6)[0])
+        """Read 1,000 offsets and 1 % of the time, beside the scan of all and a source that reads nothing.
+
+        Each query is planned anew each time, and what is compared takes turns.
+        """
         begin = datetime.datetime.fromtimestamp((START_MS + self.rows // 2) / 1000, datetime.UTC)
         end = begin + datetime.timedelta(milliseconds=self.rows // 100)
         texts = [moment.strftime("TIMESTAMP '%Y-%m-%d %H:%M:%S.%f'") for moment in (begin, end)]
-        times = frame.where(f"timestamp >= {texts[0]} AND timestamp < {texts[1]}")
-        self.tell("1 % of the time: s", self.best(lambda: self.aggregate(times), 6)[0])
+        conditions = {
+            "1,000 offsets": "partition = 1 AND offset >= 5000 AND offset < 6000",
+            "1 % of the time": f"timestamp >= {texts[0]} AND timestamp < {texts[1]}",
+        }
+        ours = self.source == "kbroker"
+        frame = self.read(TOPICS["none"], **({"maxTimestampDisorderMs": "0"} if ours else {}))
+        queries: dict[str, Callable[[], object]] = {}
+        if ours:
+            queries["full scan"] = partial(self.aggregate, frame)
+        for name, condition in conditions.items():
+            rows = frame.where(condition)
+            queries[name] = partial(self.aggregate, rows)
+            if ours:
+                tasks = rows._jdf.queryExecution().toRdd().getNumPartitions()
+                none = self.spark.read.format("nothing").option("tasks", str(tasks)).load().where(condition)
+                queries[f"{name}, of a source that reads nothing"] = partial(total, none)
+        took: dict[str, list[float]] = {name: [] for name in queries}
+        for _ in range(FILTER_REPEATS if ours else REPEATS):
+            for name, query in queries.items():
+                began = time.perf_counter()
+                query()
+                took[name].append(time.perf_counter() - began)
+        for name, times in took.items():
+            self.tell(f"{name}: s", min(times[2:]))
 
     def stream(self) -> None:
         """Read all in one micro-batch, of one topic and of three; then trigger without data."""
@@ -285,6 +248,11 @@ class Job:
             self.tell(f"Python worker, {name}: MB", max(worker_peaks_mb()))
             self.spark.stop()
             self.spark = self.start_spark()  # with workers of its own
+
+
+def total(frame: Any) -> Any:
+    """Return how many values there are and how long they are, all together."""
+    return frame.selectExpr("count(*)", "sum(length(value))").collect()[0]
 
 
 def median(values: list[float]) -> float:

@@ -2,6 +2,7 @@
 
 With `client_rack` the leader may name a replica that is nearer (KIP-392): it is read from until it fails.
 The next Fetch is on its way while the last answer is decoded. Memory holds two answers and the batch in the making.
+No Fetch asks for much more than the rest of the range takes, by what the offsets of the last answer took.
 A leader that moves or goes away is looked up again, and reading goes on at the next offset. With the topic's id given,
 a topic that was deleted and made again under the same name is an error (where the broker knows Fetch 13).
 """
@@ -33,6 +34,11 @@ log = logging.getLogger(__name__)
 NEWEST_WITH_TOPIC_NAMES = 12
 FIRST_WITH_TOPIC_IDS = 13
 NO_ID = bytes(16)
+GUESSED_BYTES = 256
+"""That an offset takes, before the first answer: larger ones cost a small range one Fetch more."""
+LEAST_BYTES = 64 << 10
+MARGIN = 1.25
+"""As some offsets take more than others."""
 
 
 class RangeReader:
@@ -68,6 +74,7 @@ class RangeReader:
         self.corrupt_batches = 0
         """Left out so far."""
         self._config = cluster.config
+        self._bytes_per_offset: float = GUESSED_BYTES
         self._decoder = ColumnDecoder(max_rows, max_bytes, include_headers, cluster.pool)
         self._batches = RecordBatches(topic)
 
@@ -123,6 +130,7 @@ class RangeReader:
                 records = memoryview(as_batches(answer.records or b""))
                 following = _offset_after(records, offset)
                 if following > offset:
+                    self._bytes_per_offset = len(records) / (following - offset)
                     if following < self._end:
                         self._ask(following, connection)
                     patience.renew()
@@ -177,8 +185,11 @@ class RangeReader:
         self._replica, self._rack = None, ""
 
     def _request(self, offset: int) -> FetchRequest:
+        wanted = LEAST_BYTES + int(MARGIN * self._bytes_per_offset * (self._end - offset))
         partition = FetchRequest.FetchPartition(
-            partition=self._place[1], fetch_offset=offset, partition_max_bytes=self._config.max_partition_fetch_bytes
+            partition=self._place[1],
+            fetch_offset=offset,
+            partition_max_bytes=min(wanted, self._config.max_partition_fetch_bytes),
         )
         return FetchRequest(
             max_wait_ms=self._config.fetch_max_wait_ms,

@@ -61,6 +61,27 @@ def test_small_limits_change_the_batches_and_not_the_rows(
         assert read(cluster, topic_name, 3, 997, **limits) == [(n, b"%d" % n) for n in range(3, 997)]
 
 
+def test_a_small_range_is_not_fetched_with_all_that_follows_it(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    values = [b"%05d" % n * 4_000 for n in range(100)]
+    for first in range(0, 100, 5):
+        produce_values(broker.bootstrap, topic_name, 0, values[first : first + 5])
+    fetched, find = [], range_reader.RangeReader._partition
+
+    def weigh(self: Any, answer: Any, offset: int) -> Any:
+        found = find(self, answer, offset)
+        fetched.append(len(found.records))
+        return found
+
+    monkeypatch.setattr(range_reader.RangeReader, "_partition", weigh)
+    with PlainCluster(broker.bootstrap) as cluster:
+        rows = [value for _, value in read(cluster, topic_name, 5, 15)]
+    assert rows == values[5:15]
+    assert 200_000 < sum(fetched) < 400_000
+
+
 def test_an_offset_that_is_gone_is_an_error_with_the_place(broker: BrokerProcess, topic_name: str) -> None:
     fill(broker, topic_name, batches=1)
     with (
