@@ -142,14 +142,25 @@ def test_participants_are_coordinated_where_the_decision_is(query: Query) -> Non
     assert query.read() == ["a", "b", "c", "d"]
 
 
-def test_what_was_decided_is_finished_though_ids_are_placed_otherwise_by_then(query: Query) -> None:
-    term = query.begin()
+@pytest.mark.parametrize("ended", [0, 1])
+@pytest.mark.parametrize("places", [0, 7], ids=["nowhere", "among others"])
+def test_what_was_decided_is_finished_though_ids_are_placed_otherwise_by_then(
+    query: Query, places: int, ended: int
+) -> None:
+    """As after an upgrade from a version that placed none, or where the topic has more partitions now."""
+    term = replace(query.begin(), places=places)
     done = query.write(term, 5, ["a", "b"])
-    query.write(replace(term, places=7), 5, ["loser"], attempt=1)
-    with dying("end", 1):
+    query.write(term, 5, ["loser"], attempt=1)
+    with dying("end", ended):
         query.commit(term, 5, done)
-    term = replace(query.begin(), places=11)
+    query.run = "second"
+    now = query.begin()
     assert query.read() == ["a", "b"]
+    query.write(term, 6, ["undecided"])
+    term = query.begin()
+    assert query.read() == ["a", "b"], "what they left open is found by how its ids begin"
+    assert now.places == term.places > 0
+    term = replace(term, places=11)
     query.commit(term, 6, query.write(term, 6, ["c"]))
     assert query.read() == ["a", "b", "c"]
 
