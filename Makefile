@@ -62,10 +62,10 @@ test: setup  ## lint, types and all tests
 	@$(MAKE) --no-print-directory --jobs 2 lint tests
 
 tests: setup
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	@$(BIN)/python -m pytest --processes $(JOBS)
 
 quick: setup  ## the tests that take no time: no processes of their own, no cluster of others, no Spark, no long work
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow and not compat'
+	@$(BIN)/python -m pytest --processes $(JOBS) -m 'not slow and not compat'
 
 soak: setup  ## kbroker verify under faults drawn at random for MINUTES (10) from SEED (a new one), disks that fail, a broker killed 50 times, the power of all cut 200 times (half an hour), and at 200 moments of a session, new simulations
 	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) KBROKER_SOAK_ROUND=$(ROUND) $(BIN)/python -m pytest -s tests/faults/test_soak.py
@@ -81,7 +81,7 @@ simulate: setup  ## a whole cluster in one process, SECONDS (60) of virtual time
 	@$(BIN)/python -m tests.simulation --seconds $(SECONDS) --seeds $(SEEDS) --jobs 2 $(if $(SEED),--seed $(SEED))
 
 lies: setup  ## a proxy that lies, with 20 seeds each, and brokers that break a promise: kbroker verify and simulations must find them (an hour)
-	@KBROKER_LIES=20 $(BIN)/python -m pytest -n $(JOBS) tests/kbroker/verify/test_lies_are_found.py
+	@KBROKER_LIES=20 $(BIN)/python -m pytest --processes $(JOBS) tests/kbroker/verify/test_lies_are_found.py
 	@$(BIN)/python -m tests.promises --judged
 	@$(BIN)/python -m tests.promises --simulated
 
@@ -90,7 +90,7 @@ compat: setup compat-spark  ## clusters with Kafka's brokers, Kafka Streams, Con
 
 compat-spark: setup $(OLDEST_SPARK)/.installed  ## Spark's tests on the oldest Spark that is supported
 	@# PySpark 4.1 leaves its sockets to the garbage collector, which warns.
-	@$(OLDEST_SPARK)/bin/python -m pytest -n $(JOBS) --dist loadgroup -W ignore::pytest.PytestUnraisableExceptionWarning tests/spark tests/spark_connector
+	@$(OLDEST_SPARK)/bin/python -m pytest --processes $(JOBS) -W ignore::pytest.PytestUnraisableExceptionWarning tests/spark tests/spark_connector
 
 $(OLDEST_SPARK)/.installed: setup.cfg
 	@echo "setting up $(OLDEST_SPARK) (a few minutes, once)"
@@ -98,7 +98,7 @@ $(OLDEST_SPARK)/.installed: setup.cfg
 
 test-pure: $(INSTALLED)  ## the quick tests on the interpreted modules, as without a C compiler
 	@rm -rf build/pure && mkdir -p build/pure && cp -r $(ROOMS) tests bench examples docs setup.cfg mkdocs.yml pyspark_kbroker.py *.md Makefile build/pure/ && find build/pure -name '*.so' -delete
-	@cd build/pure && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not compat'
+	@cd build/pure && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/python -m pytest --processes $(JOBS) -m 'not slow and not compat'
 
 lint: setup  ## ruff, strict mypy (of tests, bench and examples, too), import rules, generated pages
 	@$(BIN)/ruff check --quiet $(CODE)

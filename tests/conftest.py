@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.dev.free_ports import LOWEST_PORT, RANGE_VARIABLE, highest_port
 from kbroker.dev.java import JavaNotFound, provide_java
 
 pytest_plugins = (
     "tests.fixtures.scheduling",
+    "tests.fixtures.processes",
     "tests.fixtures.zookeeper",
     "tests.fixtures.brokers",
     "tests.fixtures.certificates",
@@ -32,18 +32,12 @@ MEMORY = Path("/dev/shm")
 ROOM = 6 << 30
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Give each test process a JVM, and its own ports: between picking one and listening nobody else picks it."""
+def pytest_configure() -> None:
+    """Give tests a JVM, and folders in memory."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold what brokers know
     keep_files_in_memory()
     with contextlib.suppress(JavaNotFound):
         provide_java()
-    worker = getattr(config, "workerinput", None)
-    if worker is not None and RANGE_VARIABLE not in os.environ:
-        number = int(worker["workerid"].removeprefix("gw"))
-        share = (highest_port() - LOWEST_PORT) // worker["workercount"]
-        lowest = LOWEST_PORT + number * share
-        os.environ[RANGE_VARIABLE] = f"{lowest}-{lowest + share - 1}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -21,7 +21,7 @@ from tests.kbroker.client.topics import create_topic, produce_values
 from tests.spark.queries import run_to_the_end
 from tests.spark.test_read import read
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 pytest.importorskip("pyspark.sql.datasource")
 source = pytest.importorskip("kbroker.spark_connector.source")
 writer = pytest.importorskip("kbroker.spark_connector.exactly_once_writer")
