@@ -1,5 +1,6 @@
 """Hypothesis strategies for messages: any value that a message may hold in one version."""
 
+import functools
 from typing import Any
 
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ PLAIN: dict[int, st.SearchStrategy[Any]] = {
 }
 
 
+@functools.cache
 def structs(struct_type: type[Struct], version: int) -> st.SearchStrategy[Any]:
     """Messages or structs whose fields outside of a version have their defaults."""
     fields = schema_of(struct_type).fields
