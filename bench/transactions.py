@@ -4,6 +4,7 @@
   what is committed, and by one of everything, which tells what the other's work is;
 - transactions of 1, 100 and 10,000 records of 100 bytes over 1, 10 and 100 partitions, one after the other: how many
   a second, and how long a commit takes; and what a bare client waits for, of which nothing is the client's work;
+- the same on three brokers with three replicas, where a commit follows the last record at once;
 - 10,000 transactional ids that nobody uses: the broker's memory; and 10,000 open ones whose coordinator is killed: how
   long until another broker knows them all (it hears of the death after two seconds, the session with ZooKeeper).
 """
@@ -17,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from bench.bare_commits import bare_commits
 from bench.broker import Figures, create_topic
+from bench.replicated_transactions import replicated
 from bench.systems import System
 from bench.transactional_ids import failover, idle
 
@@ -37,11 +39,11 @@ AT_MOST_LATE_S = 0.005
 """How much later than it came the end of a scanned topic is noticed."""
 
 
-def transactional(system: System, transactional_id: str) -> Producer:
+def transactional(bootstrap: str, transactional_id: str) -> Producer:
     """Return a producer that may begin a transaction."""
     producer = Producer(
         {
-            "bootstrap.servers": system.bootstrap,
+            "bootstrap.servers": bootstrap,
             "transactional.id": transactional_id,
             "linger.ms": 5,
             "queue.buffering.max.messages": 1_000_000,
@@ -53,7 +55,7 @@ def transactional(system: System, transactional_id: str) -> Producer:
 
 def write_half_aborted(system: System, megabytes: int) -> int:
     """Commit and abort transactions in turns; returns how many records were committed."""
-    producer = transactional(system, "writer-of-halves")
+    producer = transactional(system.bootstrap, "writer-of-halves")
     pairs = max(1, megabytes * 1_000_000 // (2 * RECORDS_PER_TRANSACTION * len(SCANNED_RECORD)))
     for _ in range(pairs):
         for aborts in (True, False):
@@ -95,7 +97,7 @@ def transactions_of(size: int, scale: float) -> int:
 def transact(system: System, size: int, partitions: int, scale: float) -> Figures:
     """Write transactions of one size, over so many partitions in turns, and commit each."""
     topic = f"{WRITTEN}-{partitions}"
-    producer = transactional(system, f"writer-{size}-{partitions}")
+    producer = transactional(system.bootstrap, f"writer-{size}-{partitions}")
     count = transactions_of(size, scale)
     commits = []
     for number in range(-2, count):
@@ -138,6 +140,7 @@ def measure(kind: type[System], scale: float) -> dict[str, Figures]:
                     )
                     count = transactions_of(size, scale)
                     row |= bare_commits(system, f"{WRITTEN}-{partitions}", size, partitions, count, RECORD)
+    rows |= replicated(kind, scale, transactional, RECORD)
     ids = max(100, int(IDS * scale))
     with kind(settings=ONE_REPLICA) as system:
         rows[f"{ids:,} idle transactional ids"] = idle(system, ids)
