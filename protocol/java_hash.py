@@ -1,3 +1,4 @@
+# cython: boundscheck=False, wraparound=False, annotation_typing=False
 """Java's String.hashCode, which places groups, transactional ids, and whatever a Java HashMap iterates over.
 
 hash over the UTF-16 code units: h = 31 * h + unit, in 32 bits
@@ -19,9 +20,10 @@ def java_hash(text: str) -> int:
     """Return Java's hash of a text, as a signed number of 32 bits."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & _BITS
-    return value - (1 << 32) if value & _SIGN else value
+    for position in range(0, len(units), 2):
+        unit = units[position] << 8 | units[position + 1]
+        value = (31 * value + unit) & _BITS
+    return value - 2 * _SIGN if value & _SIGN else value
 
 
 def partition_for(key: str, partitions: int) -> int:
