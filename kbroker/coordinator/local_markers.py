@@ -10,7 +10,9 @@ from kbroker.coordinator.marker_sender import Ending, Key
 from kbroker.coordinator.transaction import EPOCH_EACH
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.control import ControlType, control_batch
-from kbroker.segment.log import AppendOrigin, AppendResult
+from kbroker.replica.appending import Outcome
+from kbroker.replica.delayed import EachAnswer
+from kbroker.segment.log import AppendOrigin
 from kbroker.segment.producer_state import NOT_ASKED_FOR, OF_A_RAISED_EPOCH, Verification
 
 if TYPE_CHECKING:
@@ -29,8 +31,7 @@ class LocalMarkers:
         self._replicas = replicas
         self._offsets_decided = offsets_decided
         self._timeout_ms = timeout_ms
-        self._last: tuple[object, bytes] = None, b""
-        """What the last marker said and when, and its batch: another partition's is the same."""
+        self._last: _Markers | None = None
 
     def write_marker(self, ending: Ending, key: Key, done: Callable[[ErrorCode], None]) -> None:
         """Append a marker; `done` gets NONE when it is replicated: at once, or from the event loop."""
@@ -38,26 +39,53 @@ class LocalMarkers:
         if replicas.is_leadership_unproven():
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
-        topic, partition = key
-        batch = self._batch(ending)
+        now_ms, markers = replicas.clock(), self._last
+        if markers is None or not markers.are_of(ending, now_ms):
+            markers = self._last = _Markers(replicas, ending, now_ms, self._offsets_decided, self._timeout_ms)
+        markers.append(key, done)
 
-        def appended(outcome: AppendResult | KafkaError) -> None:
-            error = outcome.code if isinstance(outcome, KafkaError) else ErrorCode.NONE
-            if error is ErrorCode.NONE and topic == OFFSETS_TOPIC:
-                self._offsets_decided(partition, ending.producer_id, ending.is_commit)
-            done(error)
 
-        brought = brought_by_marker(ending.transaction_version)
-        replicas.append_then(
-            topic, partition, batch, ALL_IN_SYNC, self._timeout_ms, AppendOrigin.COORDINATOR, appended, brought
-        )
+class _Markers:
+    """One transaction's of one moment: all have the same batch, and one answer is waited for."""
 
-    def _batch(self, ending: Ending) -> bytearray:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        ending: Ending,
+        now_ms: int,
+        offsets_decided: Callable[[int, int, bool], None],
+        timeout_ms: int,
+    ) -> None:
         decision = ControlType.COMMIT if ending.is_commit else ControlType.ABORT
-        said = decision, ending.producer_id, ending.producer_epoch, ending.coordinator_epoch, self._replicas.clock()
-        if said != self._last[0]:
-            self._last = said, bytes(control_batch(*said))
-        return bytearray(self._last[1])
+        producer = ending.producer_id, ending.producer_epoch
+        self._batch = bytes(control_batch(decision, *producer, ending.coordinator_epoch, now_ms))
+        self._brought = brought_by_marker(ending.transaction_version)
+        self._append = replicas.append
+        self._ending = ending
+        self._now_ms = now_ms
+        self._offsets_decided = offsets_decided
+        self._answer = EachAnswer(timeout_ms, self._appended)
+        self._waiting: dict[int, tuple[Key, Callable[[ErrorCode], None]]] = {}
+        """By place in the answer."""
+
+    def are_of(self, ending: Ending, now_ms: int) -> bool:
+        """Whether another marker of that transaction may be one of these."""
+        return ending is self._ending and now_ms == self._now_ms and not self._answer.is_over
+
+    def append(self, key: Key, done: Callable[[ErrorCode], None]) -> None:
+        """Append one more."""
+        answer, place = self._answer, len(self._answer.results)
+        self._waiting[place] = key, done
+        batch = bytearray(self._batch)
+        self._append(*key, batch, ALL_IN_SYNC, self._now_ms, answer, AppendOrigin.COORDINATOR, self._brought)
+        answer.tell(place)
+
+    def _appended(self, place: int, outcome: Outcome) -> None:
+        (topic, partition), done = self._waiting.pop(place)
+        error = outcome.code if isinstance(outcome, KafkaError) else ErrorCode.NONE
+        if error is ErrorCode.NONE and topic == OFFSETS_TOPIC:
+            self._offsets_decided(partition, self._ending.producer_id, self._ending.is_commit)
+        done(error)
 
 
 def brought_by_marker(transaction_version: int) -> Verification:

@@ -132,6 +132,45 @@ class DelayedAnswer:
             self.future.set_result(response)
 
 
+class EachAnswer(DelayedAnswer):
+    """The same where each result is told by itself, as soon as it counts: `told(place, result)`.
+
+        place = len(answer.results)
+        append(…, answer)           # as for any other answer: one result
+        answer.tell(place)          # at once, if it counts already
+
+    One that `is_over` takes no more.
+    """
+
+    __slots__ = ("_told",)
+
+    def __init__(self, timeout_ms: int, told: Callable[[int, Any], None]) -> None:
+        super().__init__(timeout_ms, lambda results: None)
+        self._told = told
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that had to be waited for has come, or the time is over."""
+        return self.future is not None and self.future.done()
+
+    def tell(self, place: int) -> None:
+        """Tell the result that is not waited for."""
+        if not self.is_open(place):
+            self._told(place, self.results[place])
+
+    def settle(self, place: int, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The result at this place counts, or has come to nothing: it is told, if it was waited for."""
+        if self.is_open(place):
+            super().settle(place, error)
+            self._told(place, self.results[place])
+
+    def _time_out(self) -> None:
+        late = list(self._open)
+        super()._time_out()
+        for place in late:
+            self._told(place, self.results[place])
+
+
 Ack = tuple[int, DelayedAnswer, int]
 """(offset to reach, the request, the partition's place in it)"""
 

@@ -9,7 +9,7 @@ from enum import IntEnum
 from heapq import heapify, heappop
 from struct import Struct
 
-from kbroker.protocol.records.batch import BatchHeader
+from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.errors import InvalidRecord
 from kbroker.protocol.records.reader import BytesLike
@@ -17,6 +17,12 @@ from kbroker.protocol.records.record import decode_batch
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
+_USUAL_SIZE = HEADER_SIZE + 17
+_USUAL_POSITION, _USUAL = 21, Struct(">h34xi5shhBhiB")
+_USUAL_FRONT, _USUAL_VALUE_LENGTH = b"\x20\x00\x00\x00\x08", 12
+"""Of a marker as all brokers write it, from the batch's attributes on: its count, 1; a record of 16 bytes, without
+deltas; its key of 4 and its value of 6, no headers. Lengths are zigzag.
+"""
 
 
 class ControlType(IntEnum):
@@ -25,6 +31,10 @@ class ControlType(IntEnum):
     UNKNOWN = -1
     ABORT = 0
     COMMIT = 1
+
+
+_COMPRESSION_MASK = 0x07
+_USUAL_TYPES = {0: ControlType.ABORT, 1: ControlType.COMMIT}
 
 
 def control_batch(
@@ -61,6 +71,17 @@ def parse_control_key(key: bytes | None) -> ControlType:
 
 def read_marker(buffer: BytesLike, position: int = 0, size: int = -1) -> tuple[ControlType, int]:
     """Type and coordinator epoch of the control batch at `position`; the epoch is -1 for unknown types."""
+    if size == _USUAL_SIZE and len(buffer) - position >= size:
+        usual = _USUAL.unpack_from(buffer, position + _USUAL_POSITION)
+        attributes, count, front, key_version, number, value_length, version, epoch, headers = usual
+        if (
+            count == 1
+            and front == _USUAL_FRONT
+            and value_length == _USUAL_VALUE_LENGTH
+            and key_version == version == headers == attributes & _COMPRESSION_MASK == 0
+            and number in _USUAL_TYPES
+        ):
+            return _USUAL_TYPES[number], epoch
     records = decode_batch(buffer, position, size, check_crc=False)
     if len(records) != 1:
         raise InvalidRecord(f"a control batch of {len(records)} records")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +11,18 @@ from kbroker.coordinator.marker_sender import Ending
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.batch import read_header
 from kbroker.protocol.records.control import ControlType, read_marker
+from kbroker.replica.delayed import settle_reached
 from tests.fixtures.data_path import TOPIC, Played
 from tests.kbroker.handlers.test_transactions import append, in_transaction
+from tests.kbroker.network.serving import until
 
 
 def ending(*, commit: bool = True, coordinator_epoch: int = 4, version: int = 0) -> Ending:
     return Ending("id", 7, 2, commit, coordinator_epoch, {(TOPIC, 0)}, lambda: None, version)
+
+
+def noting(told: list[tuple[int, ErrorCode]], partition: int) -> Callable[[ErrorCode], None]:
+    return lambda error: told.append((partition, error))
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -47,6 +54,55 @@ async def test_the_same_marker_goes_to_each_partition_and_another_to_the_next_tr
     assert [read_header(batch).base_offset for batch in read] == [1, 0, 0]
     commit, abort = (ControlType.COMMIT, 4), (ControlType.ABORT, 5)
     assert [read_marker(batch) for batch in read] == [commit, commit, abort]
+
+
+async def test_markers_wait_for_the_other_replicas_each_for_its_own(played: Played) -> None:
+    await played.lead(range(3), replicas=(1, 2))
+    told: list[tuple[int, ErrorCode]] = []
+    played.replicas.clock = lambda: 1_000
+    markers = LocalMarkers(played.replicas, lambda *values: None, 60_000)
+    mine = ending()
+    for partition in (0, 1, 2):
+        markers.write_marker(mine, (TOPIC, partition), noting(told, partition))
+    assert not told
+    hosted = [played.replicas.hosted[TOPIC, each] for each in range(3)]
+    hosted[1].acks = settle_reached(hosted[1].acks, 1)
+    hosted[2].fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert told == [(1, ErrorCode.NONE), (2, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    hosted[0].acks = settle_reached(hosted[0].acks, 1)
+    assert told[2:] == [(0, ErrorCode.NONE)]
+    markers.write_marker(mine, (TOPIC, 2), noting(told, 2))
+    hosted[2].acks = settle_reached(hosted[2].acks, 2)
+    assert told[3:] == [(2, ErrorCode.NONE)]
+
+
+async def test_a_marker_whose_time_is_over_is_told_so_though_others_came_before_it(played: Played) -> None:
+    await played.lead(range(2), replicas=(1, 2))
+    told: list[tuple[int, ErrorCode]] = []
+    played.replicas.clock = lambda: 1_000
+    markers = LocalMarkers(played.replicas, lambda *values: None, 1)
+    mine = ending()
+    for partition in (0, 1):
+        markers.write_marker(mine, (TOPIC, partition), noting(told, partition))
+        hosted = played.replicas.hosted[TOPIC, 0]
+        hosted.acks = settle_reached(hosted.acks, 1)
+    await until(lambda: len(told) == 2)
+    assert told == [(0, ErrorCode.NONE), (1, ErrorCode.REQUEST_TIMED_OUT)]
+
+
+async def test_a_marker_that_cannot_be_appended_at_all_leaves_the_others_their_results(played: Played) -> None:
+    await played.lead(range(2))
+    played.replicas.clock = lambda: 1_000
+    markers = LocalMarkers(played.replicas, lambda *values: None, 1_000)
+    mine, told = ending(), list[tuple[int, ErrorCode]]()
+    broken = played.replicas.hosted[TOPIC, 0]
+    broken.log, kept = None, broken.log  # type: ignore[assignment]
+    with pytest.raises(AttributeError):
+        markers.write_marker(mine, (TOPIC, 0), noting(told, 0))
+    broken.log = kept
+    for partition in (1, 9):
+        markers.write_marker(mine, (TOPIC, partition), noting(told, partition))
+    assert told == [(1, ErrorCode.NONE), (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
 
 
 async def test_what_the_log_refuses_is_told(played: Played) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.replica.delayed import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, DelayedAnswer, DelayedFetch, settle_reached
+from kbroker.replica.delayed import (
+    LONGEST_PAUSE_S,
+    SHORTEST_PAUSE_S,
+    DelayedAnswer,
+    DelayedFetch,
+    EachAnswer,
+    settle_reached,
+)
 from tests.kbroker.network.serving import until
 
 
@@ -43,6 +50,46 @@ async def test_a_request_times_out_for_what_does_not_count_yet() -> None:
     settle_reached(acks, 5)
     assert await asyncio.wait_for(answer.future, 20) == ["result 0", ErrorCode.REQUEST_TIMED_OUT]
     answer.settle(1)
+
+
+def each_told(timeout_ms: int = 60_000) -> tuple[EachAnswer, list[Any]]:
+    told: list[Any] = []
+    return EachAnswer(timeout_ms, lambda place, result: told.append((place, *codes([result])))), told
+
+
+async def test_each_result_is_told_once_and_as_soon_as_it_counts() -> None:
+    answer, told = each_told()
+    acks: list[Any] = []
+    answer.results.append("at once")
+    answer.tell(0)
+    assert told == [(0, "at once")]
+    assert not answer.is_over
+    for place, offset in ((1, 5), (2, 7)):
+        answer.results.append(f"result {place}")
+        answer.wait_for(place, acks, offset)
+        answer.tell(place)
+    assert told == [(0, "at once")]
+    acks = settle_reached(acks, 6)
+    assert told[1:] == [(1, "result 1")]
+    assert not answer.is_over
+    answer.settle(2, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    settle_reached(acks, 7)
+    assert told[2:] == [(2, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert answer.is_over
+
+
+async def test_what_does_not_count_in_time_is_told_so_each_by_itself() -> None:
+    answer, told = each_told(timeout_ms=1)
+    acks: list[Any] = []
+    for place in range(3):
+        answer.results.append(f"result {place}")
+        answer.wait_for(place, acks, 5 + place)
+    acks = settle_reached(acks, 5)
+    await until(lambda: answer.is_over)
+    assert told[0] == (0, "result 0")
+    assert sorted(told[1:]) == [(1, ErrorCode.REQUEST_TIMED_OUT), (2, ErrorCode.REQUEST_TIMED_OUT)]
+    settle_reached(acks, 9)
+    assert len(told) == 3
 
 
 async def test_nothing_is_answered_while_results_are_still_gathered() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.records import control
 from kbroker.protocol.records.batch import read_header
 from kbroker.protocol.records.builder import BatchBuilder
@@ -15,6 +16,28 @@ def test_a_marker_tells_its_type_and_epoch() -> None:
         marker = control.control_batch(kind, 1, 0, 4, 5, base_offset=2)
         assert control.read_marker(marker) == (kind, 4)
         assert read_header(marker).is_control
+
+
+def said(marker: bytes | bytearray | memoryview, *place: int) -> object:
+    """What a marker says, or why it says nothing."""
+    try:
+        return control.read_marker(marker, *place)
+    except KafkaError as error:
+        return type(error), str(error)
+
+
+def test_a_marker_of_the_usual_form_says_what_it_would_say_record_by_record() -> None:
+    marker = control.control_batch(ControlType.COMMIT, 1, 0, 4, 5)
+    assert said(marker, 0, len(marker)) == (ControlType.COMMIT, 4)
+    for position in (21, 22, *range(57, len(marker))):
+        for bits in (1, 2, 3, 0x10, 0x80, 0xFF):
+            damaged = bytearray(marker)
+            damaged[position] ^= bits
+            assert said(damaged, 0, len(damaged)) == said(damaged), (position, bits)
+    behind = bytes(7) + marker
+    assert said(memoryview(behind), 7, len(marker)) == (ControlType.COMMIT, 4)
+    with pytest.raises(KafkaError):
+        control.read_marker(behind[:-1], 7, len(marker))
 
 
 def test_a_marker_of_an_unknown_type_has_no_epoch() -> None:
