@@ -248,14 +248,14 @@ class ProducerState:
                     self._check_earliest(header)
                     self._check_first(header)
             return None
-        if (
+        is_next = (
             header.base_sequence == entry.next_sequence
             and header.producer_epoch == entry.epoch
-            and header.is_transactional == (entry.transaction_first_offset >= 0)
             and not header.is_control
-        ):
+        )
+        if is_next and header.is_transactional == (entry.transaction_first_offset >= 0):
             return None  # the common case: the next batch, in the transaction that is open, or outside of any
-        if from_client:
+        if from_client and not is_next:
             duplicate = entry.duplicate_of(header)
             if duplicate is not None:
                 return duplicate

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -56,6 +56,9 @@ class Here(Protocol):
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Key]
     ) -> Mapping[Key, ErrorCode]:
         """Tell for each partition whether it is part of the transaction."""
+
+    def partitions_of(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Container[Key]:
+        """Return the partitions that are part of the transaction, if `verify` would say so."""
 
     def add_by_produce(
         self,
@@ -122,6 +125,14 @@ class TransactionVerifier:
         if adds:
             question.done = self._again_while_concurrent(question, done)
         self._ask(question)
+
+    def known_here(self, transaction: Transaction) -> Container[Key]:
+        """The partitions that are part of it at this moment, by the coordinator in this broker; none if elsewhere."""
+        if self.here is None or self._is_closed:
+            return ()
+        if self._coordinator_of(transaction.transactional_id) != self._broker_id:
+            return ()
+        return self.here.partitions_of(*transaction)
 
     def _again_while_concurrent(self, question: _Question, done: Done) -> Done:
         """Return what asks again while the transaction before is being ended."""

@@ -362,13 +362,21 @@ class Transaction:
 
     def verify(self, producer_id: int, producer_epoch: int, partitions: Iterable[Key]) -> dict[Key, ErrorCode]:
         """Tell for each partition whether the producer may write to it in this transaction (KIP-890)."""
-        error = self._refusal(producer_id, producer_epoch)
-        if error is NONE and self.state in PREPARED:
-            error = CONCURRENT
+        error = self._unverified(producer_id, producer_epoch)
         if error is not NONE:
             return dict.fromkeys(partitions, error)
         known = self.record.partitions
         return {key: NONE if key in known else ErrorCode.TRANSACTION_ABORTABLE for key in partitions}
+
+    def partitions_of(self, producer_id: int, producer_epoch: int) -> frozenset[Key]:
+        """Return those of which `verify` tells that the producer may write to them."""
+        is_known = self._unverified(producer_id, producer_epoch) is NONE
+        return self.record.partitions if is_known else NO_PARTITIONS
+
+    def _unverified(self, producer_id: int, producer_epoch: int) -> ErrorCode:
+        """Return why nothing may be said of the transaction's partitions."""
+        error = self._refusal(producer_id, producer_epoch)
+        return CONCURRENT if error is NONE and self.state in PREPARED else error
 
     def end(
         self, producer_id: int, producer_epoch: int, is_commit: bool, request: object, now: int

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -338,6 +338,14 @@ class TransactionCoordinator:
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
         return transaction.verify(producer_id, producer_epoch, partitions)
+
+    def partitions_of(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Container[Key]:
+        """Return the partitions that are part of the transaction at this moment: of which `verify` would say so."""
+        try:
+            _, transaction = self._find_known(transactional_id)
+        except KafkaError:
+            return ()
+        return transaction.partitions_of(producer_id, producer_epoch)
 
     def describe(self, transactional_id: str) -> TransactionRecord:
         """Return what is known of an id; raises KafkaError."""

@@ -162,6 +162,8 @@ def _append(
     traffic = services.replicas.traffic.get(name)
     if traffic is not None:
         traffic.produces += len(partition_data)
+    if transaction is not None:
+        transaction.look()
     for data in partition_data:
         records = data.records
         if (

@@ -211,8 +211,8 @@ class Appender:
         except KafkaError as error:
             answer.fail(place, error.with_traceback(None))
             return
-        if verified is None:
-            self._append(hosted, records, acks, now_ms, answer, place, CLIENT, None)
+        if verified is None or (hosted.topic, hosted.partition) in transaction.known:
+            self._append(hosted, records, acks, now_ms, answer, place, CLIENT, verified)
             return
 
         def go_on(refusal: KafkaError | None) -> None:

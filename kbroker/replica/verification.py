@@ -2,6 +2,7 @@
 added, where the request does that (KIP-890, part 2).
 
     add(partition) … add(partition), ask()  -->  the coordinator  -->  each partition's `then(refusal or None)`
+    look(), partition in known                   the coordinator in this broker says so, now
 
 What cannot be verified for now is answered NOT_ENOUGH_REPLICAS: every client tries that again, and none looks for new
 leaders because of it.
@@ -10,7 +11,7 @@ leaders because of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 from typing import Protocol
 
 from kbroker.cluster.transaction_verifier import Done, Errors, Key, Transaction
@@ -41,23 +42,33 @@ class Verifier(Protocol):
     def verify(self, transaction: Transaction, partitions: list[Key], done: Done, adds: bool = False) -> None:
         """Call `done` with the partitions that are not part of the transaction; `adds`: they are to be from now on."""
 
+    def known_here(self, transaction: Transaction) -> Container[Key]:
+        """The partitions that are part of it at this moment, by the coordinator in this broker; none if elsewhere."""
+
 
 class ProducedTransaction:
     """One request's."""
 
-    __slots__ = ("_knows_abortable", "_telling", "_verifier", "_waiting", "adds", "then", "transaction")
+    __slots__ = ("_knows_abortable", "_telling", "_verifier", "_waiting", "adds", "known", "then", "transaction")
 
     def __init__(self, verifier: Verifier, transaction: Transaction, knows_abortable: bool, adds: bool = False) -> None:
         """`knows_abortable`: whether the client has heard of TRANSACTION_ABORTABLE."""
         self.transaction = transaction
         self.adds = adds
         """Whether partitions take part in the transaction by being produced to."""
+        self.known: Container[Key] = ()
+        """Partitions that need not be asked for in this turn of the loop."""
         self._verifier = verifier
         self._knows_abortable = knows_abortable
         self._waiting: list[tuple[Key, Then]] = []
         self.then: Callable[[], object] | None = None
         """Called when all partitions have been told."""
         self._telling: asyncio.Future[None] | None = None
+
+    def look(self) -> None:
+        """See what is known in this turn of the loop."""
+        if not self.adds:
+            self.known = self._verifier.known_here(self.transaction)
 
     def add(self, key: Key, then: Then) -> None:
         """Verify this partition, too."""

@@ -110,6 +110,10 @@ class Here:
         self.asked.append(asked)
         return {("orders", 0): ErrorCode.NONE, ("orders", 1): ErrorCode.PRODUCER_FENCED}
 
+    def partitions_of(self, *asked: Any) -> frozenset[Key]:
+        self.asked.append(asked)
+        return frozenset(BOTH)
+
     def add_by_produce(self, *added: Any) -> None:
         *asked, done = added
         self.added.append(tuple(asked))
@@ -253,6 +257,19 @@ async def test_a_coordinator_in_this_broker_is_asked_directly(verified: Verified
     verified.verifier.verify(MINE, BOTH, answers.append)
     assert answers == [{("orders", 1): ErrorCode.INVALID_PRODUCER_EPOCH}], "at once"
     assert here.asked == [("mine", 7, 1, BOTH)]
+
+
+async def test_only_of_the_coordinator_in_this_broker_is_known_what_it_says_at_this_moment(verified: Verified) -> None:
+    here = Here()
+    assert not verified.verifier.known_here(MINE)
+    verified.verifier.here = here
+    assert not verified.verifier.known_here(MINE), "another broker is the coordinator"
+    assert not here.asked
+    verified.metadata.update(told(verified.coordinator.port, leader=1))
+    assert verified.verifier.known_here(MINE) == frozenset(BOTH)
+    assert here.asked == [MINE]
+    await verified.verifier.close()
+    assert not verified.verifier.known_here(MINE)
 
 
 async def test_partitions_are_added_at_the_coordinator_in_this_broker(verified: Verified) -> None:

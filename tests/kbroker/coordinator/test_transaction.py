@@ -133,6 +133,7 @@ def test_another_producer_id_or_epoch_is_refused_whatever_the_state(state: Trans
         assert errors(transaction.add_partitions(producer_id, epoch, [B], "r", NOW)) == [expected]
         assert errors(transaction.end(producer_id, epoch, True, "r", NOW)) == [expected]
         assert transaction.verify(producer_id, epoch, [A, B]) == {A: expected, B: expected}
+        assert not transaction.partitions_of(producer_id, epoch)
     assert transaction.state is state
 
 
@@ -146,6 +147,7 @@ def test_who_comes_while_a_record_is_on_its_way_is_told_to_come_again() -> None:
     assert not transaction.is_too_long(NOW + 10_000_000)
     assert transaction.time_out(NOW + 10_000_000) == []
     assert transaction.verify(ID, EPOCH, [A, B]) == {A: NONE, B: ABORTABLE}
+    assert transaction.partitions_of(ID, EPOCH) == {A}
 
 
 # --- partitions ---------------------------------------------------------------------------------------------------
@@ -178,6 +180,7 @@ def test_a_prepared_transaction_takes_no_partitions_and_vouches_for_none(state: 
     transaction = made(state)
     assert errors(transaction.add_partitions(ID, EPOCH, [A], "r", NOW)) == [CONCURRENT]
     assert transaction.verify(ID, EPOCH, [A, B]) == {A: CONCURRENT, B: CONCURRENT}
+    assert not transaction.partitions_of(ID, EPOCH)
 
 
 @pytest.mark.parametrize("state", sorted(RESTING))

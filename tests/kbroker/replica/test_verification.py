@@ -16,11 +16,13 @@ from kbroker.config.broker_config import BrokerConfig
 from kbroker.handlers.produce import produce
 from kbroker.handlers.registry import CloseConnection
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.produce import ProduceResponse
 from kbroker.replica.turns import SHORTEST_TURN_S
 from kbroker.replica.verification import MOST_AT_ONCE, spoken
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 from tests.kbroker.handlers.test_produce import answers_of, request_for
 from tests.kbroker.handlers.test_transactions import PRODUCER, in_transaction, marker, write
+from tests.kbroker.network.serving import until
 
 MINE = Transaction("mine", PRODUCER, 0)
 
@@ -34,7 +36,12 @@ class PlayedVerifier:
         self.added: list[tuple[Transaction, list[Key]]] = []
         self.waiting: list[Done] = []
         self.at_once = at_once
+        self.here: dict[Transaction, list[Key]] = {}
+        """What the coordinator in this broker knows."""
         played.replicas.verifier = self
+
+    def known_here(self, transaction: Transaction) -> list[Key]:
+        return self.here.get(transaction, [])
 
     def verify(self, transaction: Transaction, partitions: list[Key], done: Done, adds: bool = False) -> None:
         (self.added if adds else self.asked).append((transaction, partitions))
@@ -80,6 +87,43 @@ async def test_the_first_batch_of_a_transaction_is_verified_and_the_others_are_n
     await write(played, marker(0))
     assert codes(await send(played, (0, in_transaction(sequence=2)))) == [0]
     assert verifier.asked[1:] == [(MINE, [(TOPIC, 0)])]
+
+
+async def test_what_the_coordinator_in_this_broker_knows_is_appended_without_a_question(played: Played) -> None:
+    await played.lead((0, 1))
+    verifier = PlayedVerifier(played, at_once=False)
+    verifier.here[MINE] = [(TOPIC, 0)]
+    answer = asyncio.ensure_future(send(played, (0, in_transaction()), (1, in_transaction())))
+    await until(lambda: bool(verifier.waiting))
+    assert verifier.asked == [(MINE, [(TOPIC, 1)])]
+    assert (end_offset(played, 0), end_offset(played, 1)) == (1, 0)
+    verifier.answer()
+    assert codes(await answer) == [0, 0]
+    del verifier.here[MINE]
+    await write(played, marker(0))
+    answer = asyncio.ensure_future(send(played, (0, in_transaction(sequence=1))))
+    await until(lambda: bool(verifier.waiting))
+    assert verifier.asked[1:] == [(MINE, [(TOPIC, 0)])], "what was known has been forgotten"
+    verifier.answer()
+    assert codes(await answer) == [0]
+
+
+async def test_what_is_known_is_looked_at_anew_in_each_turn(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    await played.lead(range(MOST_AT_ONCE + 1))
+    verifier = PlayedVerifier(played)
+    looks = count(step=SHORTEST_TURN_S)
+    monkeypatch.setattr("kbroker.replica.turns.monotonic", lambda: next(looks))
+    verifier.here[MINE] = [(TOPIC, each) for each in range(MOST_AT_ONCE + 1)]
+    request = transactional_request(*((each, in_transaction()) for each in range(MOST_AT_ONCE + 1)))
+    answer = produce(played.services, played.ctx(11), request)
+    assert not verifier.asked
+    begun = [each for each in range(MOST_AT_ONCE + 1) if end_offset(played, each)]
+    assert begun
+    del verifier.here[MINE]
+    verifier.says = {(TOPIC, each): ErrorCode.INVALID_TXN_STATE for each in range(MOST_AT_ONCE + 1)}
+    assert not isinstance(answer, ProduceResponse | None)
+    found = codes(answers_of(await asyncio.wait_for(answer, 20)))
+    assert found == [ErrorCode.NONE] * len(begun) + [ErrorCode.INVALID_TXN_STATE] * (MOST_AT_ONCE + 1 - len(begun))
 
 
 async def test_batches_outside_of_transactions_are_not_verified(played: Played) -> None:
