@@ -11,7 +11,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbroker.controller import znodes
@@ -26,6 +26,7 @@ from kbroker.controller.znode_operations import (
     Delete,
     NodeExists,
     NoNode,
+    NotAllowed,
     NotEmpty,
     Operation,
     SetData,
@@ -74,8 +75,8 @@ class BrokerStore(Znodes):
     """The broker's side of ZooKeeper."""
 
     def __init__(self) -> None:
-        self._registered: tuple[int, int] | None = None
-        """Session and epoch of our registration."""
+        self._own_sessions: set[int] = set()
+        """Those by which we were registered, and a dead process that was this broker before us."""
 
     # --- start-up ---
 
@@ -121,6 +122,27 @@ class BrokerStore(Znodes):
 
     # --- registration ---
 
+    async def end_former_life(self, broker_id: int, sessions: Collection[int]) -> None:
+        """Remove what processes have left that were this broker and are dead, by their sessions: else it would stay
+        until those expire.
+        """
+        if not sessions:
+            return
+        try:
+            _, epoch = await self.get(znodes.CONTROLLER_EPOCH)  # first: each election changes it
+            for path in (znodes.broker_path(broker_id), znodes.CONTROLLER):
+                stat = await self.exists(path)
+                if stat is not None and stat.ephemeral_owner in sessions:
+                    log.info("%s is of a process that is dead: it goes", path)
+                    outcomes = await self.multi([Check(znodes.CONTROLLER_EPOCH, epoch.version), Delete(path)])
+                    failed = failure(outcomes)
+                    if failed is not None and not isinstance(failed[1], BadVersion | NoNode):
+                        raise failed[1]
+        except (NoNode, NotAllowed) as error:
+            log.info("what a process has left that is dead stays until its session expires: %s", error)
+        else:
+            self._own_sessions.update(sessions)
+
     async def register_broker(self, broker: BrokerRegistration, *, wait_ms: int = 0) -> int:
         """Make /brokers/ids/<id> (ephemeral) and return the broker epoch, its czxid.
 
@@ -157,7 +179,7 @@ class BrokerStore(Znodes):
             if found is not None:
                 epoch = found
                 break
-        self._registered = (self.session_id, epoch)
+        self._own_sessions.add(self.session_id)
         return epoch
 
     async def _found_registration(self, path: str, broker_id: int) -> int | None:
@@ -167,7 +189,7 @@ class BrokerStore(Znodes):
             return None
         if stat.ephemeral_owner == self.session_id:
             return stat.czxid
-        if self._registered is not None and stat.ephemeral_owner == self._registered[0]:
+        if stat.ephemeral_owner in self._own_sessions:
             with contextlib.suppress(NoNode):
                 await self.delete(path)
             return None

@@ -196,6 +196,7 @@ class Broker:
         self.broker_id = await self._settle_broker_id(self.logs.stored_broker_id())
         self.logs.open(self.broker_id, self.cluster_id)
         self._logs_open = True
+        await self.zookeeper.end_former_life(self.broker_id, self.logs.former_sessions())
         self.configs = DynamicConfig(config, self.zookeeper, self.broker_id)
         self.configs.listeners = self._listeners
         await self.configs.load()
@@ -326,11 +327,12 @@ class Broker:
         self.configs.on_broker_change = self._broker_changed
         self._listeners.check_endpoints = self._check_endpoints_are_free
         await self._check_endpoints_are_free(self.config)
-        # Killed and started again at once, a broker finds its old registration until its old session expires:
-        # ZooKeeper looks for such sessions once a tick, of 2 s or 3 s where nobody chose another.
+        # A broker that was killed elsewhere, and is started here at once, finds its old registration until its old
+        # session expires: ZooKeeper looks for such sessions once a tick, of 2 s or 3 s where nobody chose another.
         patience_ms = self.config.zookeeper_session_timeout_ms + 5_000
         left_out_s = patience_ms / 1000 + LEFT_OUT_S
         await wait_until_left_out(self.zookeeper, self.broker_id, lambda each: self.logs.has_whole(*each), left_out_s)
+        await self._note_session()
         self.broker_epoch = await self.zookeeper.register_broker(self.registration(), wait_ms=patience_ms)
         self._registered = True
         await asyncio.get_running_loop().run_in_executor(None, self.logs.note_boot)
@@ -373,6 +375,11 @@ class Broker:
         endpoints = endpoints_of(config, self.server.ports)
         await check_endpoints_are_free(self.zookeeper, self.broker_id, endpoints)
 
+    async def _note_session(self) -> None:
+        """Before it registers: the next process of this broker is to know whose registration it finds."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self.logs.note_session, self.zookeeper.session_id)
+
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _spawn(self, coroutine: Any) -> None:
@@ -414,6 +421,7 @@ class Broker:
         while True:
             try:
                 told = self.registration()
+                await self._note_session()
                 return await self.zookeeper.register_broker(told), told
             except (SessionExpired, BrokerIdTaken):
                 raise

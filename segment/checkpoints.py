@@ -28,6 +28,7 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 BOOT = "kbroker-boot-id"
+SESSION = "kbroker-session"
 
 OffsetTable = dict[tuple[str, int], int]
 

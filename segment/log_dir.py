@@ -2,6 +2,8 @@
 
 .lock                          held with fcntl, as Java's FileChannel.lock does: brokers of both kinds see each other's
 meta.properties                cluster.id, broker.id
+kbroker-boot-id                which life of the machine a broker last served in
+kbroker-session                by which session the broker that holds the lock is registered, and where that lock is
 .kafka_cleanshutdown           there only while no broker uses the directory, and only after an orderly stop
 *-checkpoint                   offsets per partition (checkpoints.py)
 """
@@ -130,6 +132,26 @@ class LogDir:
         if now and self.files.read_file(path) != now:
             self.files.replace_file(path, now, sync=True)
         self.has_lost_power = False
+
+    def _own_place(self) -> bytes:
+        """Names the lock that this process holds: no copy of the directory, no other machine has the same one."""
+        lock = os.fstat(self._lock_descriptor)
+        return b"%d %d %s" % (lock.st_dev, lock.st_ino, self.boot_id().strip())
+
+    def note_session(self, session: int) -> None:
+        """This process is registered by a session, as long as it holds the lock."""
+        if self.boot_id():
+            self.files.replace_file(
+                self._file(checkpoints.SESSION), b"%d %s" % (session, self._own_place()), sync=False
+            )
+
+    def former_session(self) -> int | None:
+        """By which session the process was registered that held the lock before: as it is ours now, that one is dead.
+
+        None where that is not known for sure.
+        """
+        session, _, place = (self.files.read_file(self._file(checkpoints.SESSION)) or b"").partition(b" ")
+        return int(session) if place and place == self._own_place() else None
 
     def write_clean_marker(self) -> None:
         """The last write of an orderly stop. None after a loss of power that `note_boot` has not yet settled."""

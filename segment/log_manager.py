@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.segment import names
@@ -25,7 +26,7 @@ from kbroker.segment.background_flush import BackgroundFlush
 from kbroker.segment.files import FilePool, Files, default_capacity
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import MAX_LONG, LogConfig
-from kbroker.segment.log_dir import LogDirError
+from kbroker.segment.log_dir import LogDir, LogDirError
 from kbroker.segment.log_disk import Flush
 from kbroker.segment.log_loading import LogLoading
 from kbroker.segment.log_move import copy_portion, finish_copy
@@ -37,6 +38,8 @@ from kbroker.segment.trash import Trash
 __all__ = ["LogDirDescription", "LogDirError", "LogManager", "LogManagerSettings"]
 
 log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 _WRITE_PENDING_INTERVAL_MS = 1_000
 _WRITE_PENDING_MS_PER_LOG = 1
@@ -225,11 +228,24 @@ class LogManager:
 
     def note_boot(self) -> None:
         """From now on it matters only whether the machine is started anew after this."""
+        self._in_each_dir(LogDir.note_boot)
+
+    def note_session(self, session: int) -> None:
+        """Let the next process know by which session this one is registered; before it is."""
+        self._in_each_dir(lambda directory: directory.note_session(session))
+
+    def former_sessions(self) -> set[int]:
+        """By which sessions processes were registered that had these directories before, and are dead for sure."""
+        return {session for session in self._in_each_dir(LogDir.former_session) if session is not None}
+
+    def _in_each_dir(self, do: Callable[[LogDir], Answer]) -> list[Answer]:
+        answers = []
         for path in self.live_dirs:
             try:
-                self.table.dirs[path].note_boot()
+                answers.append(do(self.table.dirs[path]))
             except OSError as error:
                 self.mark_offline(path, error)
+        return answers
 
     def _none_left(self) -> LogDirError:
         reasons = "; ".join(f"{path}: {reason}" for path, reason in self.offline_dirs.items())

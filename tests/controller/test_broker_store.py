@@ -12,7 +12,15 @@ import pytest
 
 from kbroker.controller import znodes
 from kbroker.controller.broker_store import ConfigChange, NewTopic
-from kbroker.controller.znode_operations import BadVersion, BrokerIdTaken, ControllerMoved, NodeExists, NoNode, TooLarge
+from kbroker.controller.znode_operations import (
+    BadVersion,
+    BrokerIdTaken,
+    ControllerMoved,
+    NodeExists,
+    NoNode,
+    Stat,
+    TooLarge,
+)
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment
 from tests.controller.conftest import Connect, until
 from tests.controller.sessions import expire
@@ -64,6 +72,55 @@ async def test_another_live_brokers_id_is_not_taken(connect: Connect) -> None:
     await asyncio.sleep(0.05)
     await one.close()
     assert await asyncio.wait_for(waiting, 20) > 0
+
+
+async def test_what_a_dead_process_of_the_same_broker_has_left_goes_at_once(connect: Connect) -> None:
+    dead, present = await connect(), await connect()
+    before = await dead.register_broker(BROKER)
+    assert await dead.elect_controller(1, 0) is not None
+    await present.end_former_life(1, {dead.session_id})
+    assert await present.brokers() == {}
+    assert await present.read_controller() is None
+    assert await present.register_broker(BROKER) > before
+
+
+async def test_what_the_dead_process_sent_last_does_not_keep_the_id(connect: Connect) -> None:
+    dead, present = await connect(), await connect()
+    assert await dead.elect_controller(1, 0) is not None
+    await present.end_former_life(1, {dead.session_id})
+    before = await dead.register_broker(BROKER)  # was on its way
+    assert await present.register_broker(BROKER) > before
+
+
+@pytest.mark.parametrize("is_any_dead", [True, False])
+async def test_what_belongs_to_others_stays_when_a_former_life_is_ended(connect: Connect, is_any_dead: bool) -> None:
+    dead, other, present = await connect(), await connect(), await connect()
+    epoch = await other.register_broker(BROKER)
+    assert await other.elect_controller(2, 0) is not None
+    await present.end_former_life(1, {dead.session_id} if is_any_dead else set())
+    assert (await present.brokers())[1].epoch == epoch
+    assert await present.read_controller() is not None
+
+
+async def test_a_controller_elected_while_a_former_life_is_ended_stays(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead, other, present = await connect(), await connect(), await connect()
+    assert await dead.elect_controller(1, 0) is not None
+    exists = present.exists
+
+    async def exists_until_told(path: str) -> Stat | None:
+        found = await exists(path)
+        if path == znodes.CONTROLLER:
+            await dead.delete(path)
+            assert await other.elect_controller(2, 0) is not None
+        return found
+
+    monkeypatch.setattr(present, "exists", exists_until_told)
+    await present.end_former_life(1, {dead.session_id})
+    controller = await present.read_controller()
+    assert controller is not None
+    assert controller.broker_id == 2
 
 
 async def test_after_an_expired_session_the_epoch_is_a_new_one(connect: Connect) -> None:

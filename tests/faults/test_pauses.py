@@ -82,6 +82,7 @@ def test_a_broker_that_hangs_in_its_start_until_its_session_is_over_starts_again
     broker = cluster.brokers[2]
     broker.kill()
     broker.properties.update(SHORT_SESSIONS)
+    (broker.log_dir / "kbroker-session").unlink()  # as if it were started on another machine
     broker.start()
     until(lambda: "wait for its session to expire" in broker.log_tail(100), "it waits for the end of its old session")
     cluster.pause(2)

@@ -200,6 +200,13 @@ def test_it_finds_its_topics_again_after_a_stop_and_after_a_kill(own_broker: Bro
     assert asyncio.run(names()) == ["a", "b"]
 
 
+def test_killed_and_started_again_it_does_not_wait_until_its_former_session_expires(own_broker: BrokerProcess) -> None:
+    own_broker.kill()
+    own_broker.start().wait_until_ready(40)
+    assert "/brokers/ids/1 is of a process that is dead" in own_broker.log_tail(1000)
+    assert "wait for its session to expire" not in own_broker.log_tail(1000)
+
+
 def test_once_registered_it_notes_which_life_of_the_machine_it_is(own_broker: BrokerProcess) -> None:
     """A loss of power is known by it at the next start."""
     noted = own_broker.log_dir / "kbroker-boot-id"
@@ -285,9 +292,10 @@ async def test_addresses_that_change_while_a_broker_registers_again_are_told_the
     async def nothing() -> list[str]:
         return []
 
-    nowhere: Any = SimpleNamespace(register_broker=register, update_broker=update, topic_names=nothing)
+    nowhere: Any = SimpleNamespace(register_broker=register, update_broker=update, topic_names=nothing, session_id=1)
     parts: Any = SimpleNamespace(ports={}, on_registered=list, forget_topics=list, metadata=SimpleNamespace(topics=()))
-    broker.zookeeper, broker.server, broker.services = nowhere, parts, parts
+    parts.note_session = lambda session: None
+    broker.zookeeper, broker.server, broker.services, broker.logs = nowhere, parts, parts, parts
     broker._controller, broker._replicas, broker._registered = parts, parts, True
     await broker._register_again()
     await asyncio.gather(*broker._tasks)

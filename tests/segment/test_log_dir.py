@@ -1,6 +1,9 @@
 """One log directory."""
 
+import shutil
 from pathlib import Path
+
+import pytest
 
 from kbroker.segment.files import Files
 from kbroker.segment.log_dir import LogDir
@@ -12,6 +15,49 @@ def test_the_clean_marker_is_taken_once(tmp_path: Path) -> None:
     directory.write_clean_marker()
     assert directory.take_clean_marker()
     assert not directory.take_clean_marker()
+
+
+@pytest.fixture
+def noted(tmp_path: Path) -> Path:
+    """A directory whose broker was registered by session 77, and is dead."""
+    directory = LogDir(str(tmp_path / "data"), Files())
+    directory.open()
+    directory.note_session(77)
+    directory.unlock()
+    return tmp_path / "data"
+
+
+def former_session(path: Path) -> int | None:
+    directory = LogDir(str(path), Files())
+    directory.open()
+    found = directory.former_session()
+    directory.unlock()
+    return found
+
+
+def test_who_has_the_lock_next_knows_by_which_session_the_dead_process_was_registered(noted: Path) -> None:
+    assert former_session(noted) == 77
+
+
+def test_of_a_directory_where_nothing_was_noted_nobody_is_known_to_be_dead(tmp_path: Path) -> None:
+    assert former_session(tmp_path) is None
+
+
+def test_in_a_copy_of_a_directory_nobody_is_known_to_be_dead(noted: Path) -> None:
+    assert former_session(shutil.copytree(noted, noted.parent / "copy")) is None
+
+
+def test_where_the_lock_is_another_nobody_is_known_to_be_dead(noted: Path) -> None:
+    (noted / ".lock").rename(noted / "held by a process that lives")
+    assert former_session(noted) is None
+
+
+@pytest.mark.parametrize("boot_id", [b"", b"other"])
+def test_on_another_machine_nobody_is_known_to_be_dead(
+    noted: Path, monkeypatch: pytest.MonkeyPatch, boot_id: bytes
+) -> None:
+    monkeypatch.setattr(LogDir, "boot_id", lambda directory: boot_id)
+    assert former_session(noted) is None
 
 
 def test_a_damaged_checkpoint_counts_as_empty(tmp_path: Path) -> None:
