@@ -327,6 +327,8 @@ class GroupCoordinator(GroupKeeper):
             raise KafkaError(commit_error(refusal.code), refusal.message) from None
         group = self._require(group_id) or self._maker.classic(group_id, self._clock(), self.partition_for(group_id))
         error = group.commit_error(*member, self._clock(), is_transactional=True)
+        if error is ErrorCode.STALE_MEMBER_EPOCH:  # producers know nothing of it, and would be at their end
+            error = ErrorCode.ILLEGAL_GENERATION
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
         if not offsets:

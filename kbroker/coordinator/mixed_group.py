@@ -78,6 +78,13 @@ class MixedGroup(ConsumerGroup):
         self._heard_of(member, now)
         return ErrorCode.REBALANCE_IN_PROGRESS if self._has_a_step_to_take(member) else ErrorCode.NONE
 
+    def read_error(self, member_id: str, instance_id: str | None, epoch: int) -> ErrorCode:
+        """Return whether a member that tells its epoch is up to date, in words of its protocol."""
+        error = super().read_error(member_id, instance_id, epoch)
+        if error is ErrorCode.STALE_MEMBER_EPOCH and self.member(member_id, instance_id).classic is not None:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error
+
     def leave_classic(self, leaving: Leaving, now: int) -> ErrorCode:
         """One of a LeaveGroup's members; an empty member id removes whoever has the instance id."""
         member_id, instance_id, reason = leaving

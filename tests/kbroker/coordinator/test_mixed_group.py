@@ -173,6 +173,13 @@ def test_classic_requests_of_strangers_are_refused(mixed: MixedGroup) -> None:
     assert wrong.value.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
+def test_who_commits_with_an_old_epoch_hears_of_it_in_the_words_of_its_protocol(mixed: MixedGroup) -> None:
+    for member_id, error in (("a-1", ErrorCode.ILLEGAL_GENERATION), ("c", ErrorCode.STALE_MEMBER_EPOCH)):
+        epoch = mixed.members[member_id].epoch
+        assert mixed.commit_error(member_id, None, epoch, 0) is ErrorCode.NONE
+        assert mixed.commit_error(member_id, None, epoch + 1, 0) is error
+
+
 def test_silence_ends_a_classic_member_after_its_own_session(mixed: MixedGroup) -> None:
     assert [line for line in mixed.tick(10_000) if line.startswith("a-1 ") and line.endswith("session timeout of 10 s")]
     assert set(mixed.members) == {"c"}

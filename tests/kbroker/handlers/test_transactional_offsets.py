@@ -11,6 +11,7 @@ import pytest
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.cluster.transaction_verifier import Transaction
+from kbroker.coordinator.consumer_group import ConsumerHeartbeat
 from kbroker.coordinator.group_events import JoinAnswer
 from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.handlers.committed_offsets import offset_fetch
@@ -160,6 +161,15 @@ async def test_members_are_checked_as_in_kafka(offsets: Offsets) -> None:
     assert await offsets.commit(1, **member(joined, member_id="other")) == {0: ErrorCode.UNKNOWN_MEMBER_ID}
     assert await offsets.commit(1, **member(joined), group_id="new") == {0: ErrorCode.UNKNOWN_MEMBER_ID}
     assert offsets.groups.committed("new") == (None, ErrorCode.NONE)
+
+
+async def test_an_old_epoch_of_a_member_of_the_newer_protocol_is_told_as_producers_know_it(offsets: Offsets) -> None:
+    join = ConsumerHeartbeat("a", 0, rebalance_timeout_ms=60_000, topic_names=frozenset({TOPIC}), owned={})
+    joined = offsets.groups.consumer_heartbeat("g", join)
+    answer = await joined if isinstance(joined, Awaitable) else joined
+    assert await offsets.commit(1, member_id="a", generation_id=answer.epoch) == {0: ErrorCode.NONE}
+    old = await offsets.commit(1, member_id="a", generation_id=answer.epoch + 1)
+    assert old == {0: ErrorCode.ILLEGAL_GENERATION}
 
 
 async def test_a_static_member_that_was_replaced_is_fenced(offsets: Offsets) -> None:
