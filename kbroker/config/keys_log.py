@@ -179,7 +179,8 @@ class LogKeys:
         default=1,
         check=at_least(1),
         scope=Scope.CLUSTER_WIDE,
-        doc="Threads per directory that recover logs at start and close them at shutdown.",
+        doc="Threads per directory that open and recover logs at a start; fewer than 4 count as 4, for they mostly "
+        "wait for the disk.",
     )
     auto_create_topics_enable: bool = key(
         "auto.create.topics.enable",
