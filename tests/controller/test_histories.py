@@ -36,7 +36,7 @@ BROKERS = (1, 2, 3, 4)
 TOPICS = ("t", "u", "v")
 STEPS = 80
 HISTORIES = int(os.environ.get("KBROKER_HISTORIES", "2000"))
-BATCHES = 8
+BATCHES = 20
 NEW_HISTORIES = HISTORIES // 10
 
 Choose = Callable[[Any], tuple[int, ...]]
