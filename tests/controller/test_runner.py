@@ -266,6 +266,7 @@ async def test_what_zookeeper_refuses_ends_in_an_answer_too(start: StartNode, mo
     await until(lambda: node.runner.controller_epoch == 2)
 
 
+@pytest.mark.slow
 async def test_a_controller_that_cannot_even_resign_tries_until_it_can(
     start: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -310,6 +310,7 @@ async def test_a_server_that_takes_a_connection_and_says_nothing_is_left_before_
         await session.close()
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_slow_is_given_more_time_with_each_attempt(front: tuple[Front, str]) -> None:
     way, connect_string = front
     way.delay = 1.5

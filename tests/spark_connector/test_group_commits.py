@@ -50,6 +50,7 @@ def test_what_was_told_has_arrived_when_a_query_has_nothing_to_read(broker: Brok
     commits.close()
 
 
+@pytest.mark.slow
 def test_what_the_brokers_refuse_is_logged_and_tried_again(
     broker: BrokerProcess, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -193,6 +193,7 @@ def test_a_topic_made_again_is_an_error_or_read_from_its_first_record(
     assert places(planners[1].ranges(dropped, end)) == [(0, 0, 3 if restarted else 6)]
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_is_an_error_or_left_out(
     broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:

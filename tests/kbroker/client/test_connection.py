@@ -157,6 +157,7 @@ def woken_at(connection: Connection) -> int:
     return int(sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told how much to wait for")
 async def test_a_receive_buffer_set_in_the_middle_of_a_large_answer_leaves_nobody_asleep() -> None:
     size = 3 * WAKE_BYTES

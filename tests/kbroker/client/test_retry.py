@@ -77,6 +77,7 @@ def test_what_fails_again_and_again_ends_with_the_dead_letters(broker: BrokerPro
     }
 
 
+@pytest.mark.slow
 def test_what_was_put_aside_waits_and_holds_up_nothing_else(broker: BrokerProcess, topic: str) -> None:
     times: dict[bytes, list[float]] = {}
 

@@ -260,6 +260,7 @@ def test_the_reserve_grows_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
         assert most_descriptors() == most
 
 
+@pytest.mark.slow
 async def test_connections_beyond_the_rate_wait() -> None:
     async with serving(max_creation_rate=2, rate_samples=2) as server:
         begun = asyncio.get_running_loop().time()

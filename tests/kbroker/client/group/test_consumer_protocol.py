@@ -34,6 +34,7 @@ async def test_members_share_commit_and_inherit(bootstrap: str, topic: str, assi
     assert [entry[0] for entry in diary.entries] == ["assigned", "revoked", "assigned", "assigned", "revoked"]
 
 
+@pytest.mark.slow
 async def test_who_stays_away_from_poll_comes_back(bootstrap: str, topic: str) -> None:
     diary = Diary()
     arguments = {"group_protocol": "consumer", "max_poll_interval_ms": 1_000, "group_instance_id": "one"}

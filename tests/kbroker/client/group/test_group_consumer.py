@@ -141,6 +141,7 @@ async def test_cooperative_members_keep_what_they_keep(bootstrap: str, topic: st
             assert not any(parts for what, parts in diary.entries[1:] if what == "assigned")
 
 
+@pytest.mark.slow
 async def test_a_pattern_takes_in_topics_that_come_later(bootstrap: str, topic: str) -> None:
     async with member(bootstrap, topic, metadata_max_age_ms=200) as consumer, Admin(bootstrap) as admin:
         await consumer.subscribe(pattern=f"{topic}.*")
