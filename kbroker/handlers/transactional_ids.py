@@ -53,6 +53,8 @@ FIRST_EPOCH_EACH_VERSION = 5
 T = TypeVar("T")
 Key = tuple[str, int]
 Topics = Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
+AskedByBroker = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+ResultForBroker = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
 
@@ -109,8 +111,18 @@ def add_partitions_to_txn(
     return _add_all(services, ctx, request, refused)
 
 
-async def _add_for_brokers(services: Services, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    results = [_add_or_verify(services, each) for each in request.transactions]
+def _add_for_brokers(
+    services: Services, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+    """Where all is only to be verified, a leader waits with batches in hand: that is answered at once."""
+    asked = request.transactions
+    if all(each.verify_only for each in asked):
+        return AddPartitionsToTxnResponse(results_by_transaction=[_verify(services, each) for each in asked])
+    return _add_or_verify_all(services, asked)
+
+
+async def _add_or_verify_all(services: Services, asked: Sequence[AskedByBroker]) -> AddPartitionsToTxnResponse:
+    results = [_add_or_verify(services, each) for each in asked]
     return AddPartitionsToTxnResponse(results_by_transaction=await asyncio.gather(*results))
 
 
@@ -179,22 +191,27 @@ async def _add(
         return error.code
 
 
-async def _add_or_verify(
-    services: Services, asked: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
-) -> AddPartitionsToTxnResponse.AddPartitionsToTxnResult:
+async def _add_or_verify(services: Services, asked: AskedByBroker) -> ResultForBroker:
+    if asked.verify_only:
+        return _verify(services, asked)
     keys = list(_keys(asked.topics))
     producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
     unknown = {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for key in keys if not services.metadata.knows(*key)}
-    if asked.verify_only:
-        errors = services.transactions.verify(*producer, keys)
-    elif unknown:  # when the transaction ends they would count as deleted, and get no marker
+    if unknown:  # when the transaction ends they would count as deleted, and get no marker
         errors = _none_of(asked.topics, unknown)
     else:
         # Of other brokers, for producers whose transactions have epochs of their own.
         errors = dict.fromkeys(keys, await _add(services, *producer, keys, EPOCH_EACH, may_wait=False))
-    return AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
-        transactional_id=asked.transactional_id, topic_results=_topic_results(asked.topics, errors)
-    )
+    return _result_for_broker(asked, errors)
+
+
+def _verify(services: Services, asked: AskedByBroker) -> ResultForBroker:
+    producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
+    return _result_for_broker(asked, services.transactions.verify(*producer, list(_keys(asked.topics))))
+
+
+def _result_for_broker(asked: AskedByBroker, errors: dict[Key, ErrorCode]) -> ResultForBroker:
+    return ResultForBroker(transactional_id=asked.transactional_id, topic_results=_topic_results(asked.topics, errors))
 
 
 def _keys(topics: Topics) -> Iterable[Key]:

@@ -45,10 +45,11 @@ def _write(services: Services, ctx: RequestContext, request: WriteTxnMarkersRequ
         decision = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
         producer = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
         how = AppendOrigin.COORDINATOR, brought_by_marker(marker.transaction_version)
+        made = bytes(control_batch(decision, *producer, now_ms))
         for topic in marker.topics:
             for partition in topic.partition_indexes:
-                batch = control_batch(decision, *producer, now_ms)
-                replicas.append(topic.name, partition, batch, ALL_IN_SYNC, now_ms, answer, *how)
+                # Each log writes its offsets into its own.
+                replicas.append(topic.name, partition, bytearray(made), ALL_IN_SYNC, now_ms, answer, *how)
                 yield
     return answer.release()
 

@@ -367,3 +367,21 @@ async def test_what_begins_something_ends_with_its_connection_from_the_first_mom
         assert asked.cancelled()
     else:
         waiting.close()
+
+
+def test_a_leader_that_only_verifies_is_answered_at_once() -> None:
+    """Batches wait for it: no task, no turn of the loop (there is none here)."""
+    load_all()
+    key = ("orders", 0)
+    services: Any = SimpleNamespace(transactions=SimpleNamespace(verify=lambda *_: {key: ErrorCode.PRODUCER_FENCED}))
+    context = SimpleNamespace(ends_with_connection=False, api_version=4, is_large=False)
+    topics = [AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="orders", partitions=[0])]
+    asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+        transactional_id="mine", producer_id=1, producer_epoch=0, verify_only=True, topics=topics
+    )
+    request = AddPartitionsToTxnRequest(transactions=[asked])
+    answer = HANDLERS[schema_of(AddPartitionsToTxnRequest).api_key].handler(services, context, request)
+    (result,) = answer.results_by_transaction
+    assert result.transactional_id == "mine"
+    (told,) = result.topic_results[0].results_by_partition
+    assert (told.partition_index, told.partition_error_code) == (0, ErrorCode.PRODUCER_FENCED)
