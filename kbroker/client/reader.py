@@ -4,6 +4,9 @@
     next_run     records for an iterator           each is done when the next one is taken
     next_batch   columns of one partition          as poll
 
+Columns are decoded on the loop: in a thread beside it, without the interpreter's lock, that took a quarter more CPU and
+no less time (measured on two busy processors).
+
 A caller that goes away before it gets what a call had for it (an interrupt, a cancelled task) says `take_back`.
 """
 
