@@ -29,9 +29,12 @@ _CANNOT_TELL = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 """What a file system says that keeps everything in memory, or does not know the question."""
 _NO_SENDFILE = (*_CANNOT_TELL, errno.ENOTSOCK)
 """What is said where sendfile serves sockets only, or not this file system."""
+_SPARE_DESCRIPTORS = 32
+"""Checkpoints, snapshots and folders are opened for a moment only, by whatever thread: they find a descriptor free."""
 _PROBE_EVERY = 1 << 19
 _READ_AHEAD_BYTES = 1 << 18
 _SMALL_FILE_BYTES, _LARGER_FILE_BYTES = 1 << 12, 1 << 20
+_NO_LIMIT = (1 << 31) - 1
 
 
 class NotInMemory(Exception):
@@ -196,14 +199,21 @@ def default_capacity() -> int:
     return max(32, min(soft // 2, 30_000))  # 30,000: vm.max_map_count is 65,530 by default
 
 
+def first_spare_descriptor() -> int:
+    """Return the number from which on descriptors are left to what is open for a moment only."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _NO_LIMIT if limit == resource.RLIM_INFINITY else limit - min(limit // 4, _SPARE_DESCRIPTORS)
+
+
 class FilePool:
     """Bounds how many descriptors (and maps) the segments keep open. Thread-safe."""
 
-    __slots__ = ("_open", "capacity", "files", "is_full", "lock")
+    __slots__ = ("_first_spare", "_open", "capacity", "files", "is_full", "lock")
 
     def __init__(self, files: Files | None = None, capacity: int = 0) -> None:
         self.files = files or Files()
         self.capacity = capacity or default_capacity()
+        self._first_spare = first_spare_descriptor()
         self.lock = threading.RLock()
         """Guards all descriptors and maps; held for a look-up in a map, too, never while bytes move."""
         self._open: OrderedDict[PooledFile, None] = OrderedDict()
@@ -243,14 +253,20 @@ class FilePool:
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            self.capacity = max(16, len(self._open) // 2)  # connections took more than their half
-            self._evict()
+            self._close_half()
             descriptor = self.files.open(file.path, flags)
+        if descriptor >= self._first_spare:  # the system gives the lowest free number
+            self._close_half()
         file.descriptor = descriptor
         file.closing = file.create = False
         self._open[file] = None
         self.is_full = len(self._open) >= self.capacity
         return descriptor
+
+    def _close_half(self) -> None:
+        """Connections took more than their half."""
+        self.capacity = max(16, len(self._open) // 2)
+        self._evict()
 
     def _evict(self) -> None:
         """Close the least recently used files that nobody works on: an eighth of them, to do it seldom."""

@@ -30,6 +30,32 @@ def test_the_pool_stays_within_its_capacity(tmp_path: Path) -> None:
     assert len(pool) == 0
 
 
+def test_what_is_open_for_a_moment_finds_a_descriptor_though_connections_took_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections = [os.dup(1)]
+    while len(connections) < 100 or connections[-1] - connections[-100] != 99:  # from here on all numbers are free
+        connections.append(os.dup(1))
+    limit = connections[-1] + 1
+    for _ in range(60):
+        os.close(connections.pop())
+    monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
+    pool = FilePool(capacity=100)
+    files = make(pool, tmp_path, 70)
+    try:
+        for file in files:
+            file.write(b"x", 0)
+            momentary = os.dup(1)  # the lowest number that is free
+            os.close(momentary)
+            assert momentary < limit - 10
+        assert [file.read(1, 0) for file in files] == [b"x"] * 70
+    finally:
+        for descriptor in connections:
+            os.close(descriptor)
+        for file in files:
+            file.close()
+
+
 def test_a_pinned_file_is_not_closed_under_its_user(tmp_path: Path) -> None:
     pool = FilePool(capacity=4)
     first, *others = make(pool, tmp_path, 12)
