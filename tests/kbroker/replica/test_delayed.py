@@ -92,6 +92,17 @@ async def test_what_does_not_count_in_time_is_told_so_each_by_itself() -> None:
     assert len(told) == 3
 
 
+async def test_what_is_late_at_once_has_one_error_for_all() -> None:
+    answer = DelayedAnswer(10, list)
+    for place in range(3):
+        answer.results.append(None)
+        answer.expect(place)
+    assert answer.future is not None
+    late, *others = await asyncio.wait_for(answer.future, 20)
+    assert late.code is ErrorCode.REQUEST_TIMED_OUT
+    assert all(each is late for each in others)
+
+
 async def test_nothing_is_answered_while_results_are_still_gathered() -> None:
     answer, acks = DelayedAnswer(1000, codes), list[Any]()
     answer.hold()
