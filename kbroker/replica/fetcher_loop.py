@@ -77,7 +77,7 @@ class FetcherLoop:
         self._setup = manager.connections.of_peer()
         self._longest_pause_s = config.replica_fetch_backoff_ms / 1000
         self._pause_s = 0.0
-        self._added: list[FetchedPartition] = []
+        self._added: dict[FetchedPartition, None] = {}
         """Those of which the leader has not been told anything."""
         self._told_at = 0.0
         """When it was last told that the leader does not answer."""
@@ -103,7 +103,7 @@ class FetcherLoop:
     def add(self, fetched: FetchedPartition) -> None:
         """Fetch this partition, beginning soon."""
         self._fetcher.add(fetched)
-        self._added.append(fetched)
+        self._added[fetched] = None
         self._wake.set()
         if self._sent_at is not None and self._interrupt_timer is None:
             since_last = self._loop.time() - self._interrupted_at
@@ -120,6 +120,7 @@ class FetcherLoop:
 
     def remove(self, fetched: FetchedPartition) -> None:
         """Fetch this partition no more."""
+        self._added.pop(fetched, None)
         if self._fetcher.is_current(fetched):
             self._fetcher.remove(fetched.key)
 
@@ -222,15 +223,19 @@ class FetcherLoop:
 
     async def _flush_what_counts(self) -> None:
         """Where flushing is set on: what was appended while this broker led is on disk before the next leader knows."""
-        while self._added:
-            fetched = self._added.pop()
-            hosted = fetched.hosted
-            if self._fetcher.is_current(fetched) and hosted.needs_flush():
-                try:
-                    await self._in_thread(hosted, hosted.log.flush)
-                except KafkaError as error:
-                    if self._fetcher.is_current(fetched):
-                        await self._failed(fetched, error)
+        while self._added:  # others may come meanwhile
+            for fetched in list(self._added):
+                await self._flush_first(fetched)
+                self._added.pop(fetched, None)
+
+    async def _flush_first(self, fetched: FetchedPartition) -> None:
+        hosted = fetched.hosted
+        if self._fetcher.is_current(fetched) and hosted.needs_flush():
+            try:
+                await self._in_thread(hosted, hosted.log.flush)
+            except KafkaError as error:
+                if self._fetcher.is_current(fetched):
+                    await self._failed(fetched, error)
 
     async def _ask(self, connection: Connection, request: Message, version: int) -> Any:
         """Return the leader's answer; one that comes too late has twice the time next, until some come in time."""

@@ -92,8 +92,9 @@ async def test_a_log_that_fails_is_left_alone_and_the_others_go_on(copies: Copie
     assert fetcher.partition_count == 1
 
 
+@pytest.mark.parametrize("tries", [1, 2], ids=["at once", "once there is a thread"])
 async def test_what_is_not_flushed_is_before_a_new_leader_hears_of_it_where_that_is_asked_for(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch
+    copies: Copies, monkeypatch: pytest.MonkeyPatch, tries: int
 ) -> None:
     await copies.elect(1, is_new=True)
     await copies.produce(b"a")
@@ -106,12 +107,14 @@ async def test_what_is_not_flushed_is_before_a_new_leader_hears_of_it_where_that
     def watched(flushed: Log) -> None:
         if flushed is hosted.log:
             told.append(copies.hosted(1).state.remotes[3].log_end_offset)
+            if len(told) < tries:
+                raise RuntimeError("can't start new thread")
         flush(flushed)
 
     monkeypatch.setattr(Log, "flush", watched)
     await copies.elect(1)
     await until(lambda: copies.hosted(1).state.remotes[3].log_end_offset == 1)
-    assert (told, hosted.log.disk.flushed_to) == ([-1], 1)
+    assert (told, hosted.log.disk.flushed_to) == ([-1] * tries, 1)
 
 
 async def test_a_follower_of_a_leader_that_has_not_heard_of_it_yet_tries_again(copies: Copies) -> None:
