@@ -411,6 +411,7 @@ class PartitionFetch:
         if target.last_fetched_epoch >= 0:
             diverging = self._divergence(hosted, target)
             if diverging is not None:
+                target.seen_changes = NEVER_SEEN
                 return diverging
         if not log_start_offset <= offset <= log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -519,6 +520,7 @@ class PartitionFetch:
         ]
 
     def _refusal(self, target: FetchTarget, error: ErrorCode) -> PartitionData:
+        target.seen_changes = NEVER_SEEN  # nothing was seen: the next request of a session is told the same, or reads
         if error is ErrorCode.KAFKA_STORAGE_ERROR and self._parameters.version <= 5:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         answer = PartitionData(

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from kbroker.config.broker_config import BrokerConfig
+from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.fetching import NOTE_INTERVAL_MS, FetchParameters
 from kbroker.replica.replica_manager import FOLLOWERS_EXPECTED_MS
+from kbroker.segment.log import Log
 from tests.fixtures.data_path import Played, one_batch
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of
 
@@ -323,4 +325,28 @@ async def test_a_session_brings_what_was_held_back(played: Played) -> None:
     assert [len(each.records) for each in partitions_of(response)] == [0]
     played.now += 60_000
     (found,) = partitions_of(ask(played, fetch_request(session=(response.session_id, 1), replica_id=2)))
+    assert len(found.records) > 0
+
+
+@pytest.mark.parametrize("replica_id", [-1, 2], ids=["consumer", "follower"])
+async def test_a_refusal_is_told_again_and_again_in_a_session(played: Played, replica_id: int) -> None:
+    await played.lead(replicas=(1, 2), isr=(1, 2))
+    append(played)
+    first = ask(played, fetch_request((0, 7), session=(0, 0), replica_id=replica_id))
+    assert [each.error_code for each in partitions_of(first)] == [ErrorCode.OFFSET_OUT_OF_RANGE]
+    for epoch in (1, 2):
+        again = ask(played, fetch_request(session=(first.session_id, epoch), replica_id=replica_id, max_wait_ms=60_000))
+        assert [each.error_code for each in partitions_of(again)] == [ErrorCode.OFFSET_OUT_OF_RANGE]
+
+
+async def test_what_could_not_be_read_once_is_read_again_in_a_session(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await played.lead()
+    append(played)
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "read", lambda *_: 1 // 0)
+        first = ask(played, fetch_request((0, 0), session=(0, 0)))
+    assert [each.error_code for each in partitions_of(first)] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    (found,) = partitions_of(ask(played, fetch_request(session=(first.session_id, 1))))
     assert len(found.records) > 0
