@@ -362,6 +362,8 @@ class PartitionFetch:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 found.traffic.failed_fetches += 1
                 log.error("cannot read %s at offset %d: %s", found, target.fetch_offset, error)
+            elif self._parameters.is_follower:
+                found.state.follower_is_astray(self._parameters.replica_id)
             return self._refusal(target, error.code)
         except Exception:
             found.traffic.failed_fetches += 1

@@ -8,6 +8,7 @@ whether the high watermark moved, since nothing else can follow from them.
     become_follower(assignment)             StopFetching, StartFetching
     log_grew(log_end_offset, …)             (bool: high watermark moved)
     follower_fetched(follower, offset, …)   HighWatermarkMoved, ProposeIsr
+    follower_is_astray(follower)
     check_isr(now)                          ProposeIsr
     isr_changed / isr_refused               HighWatermarkMoved, ProposeIsr
     alive_changed                           HighWatermarkMoved
@@ -361,6 +362,13 @@ class Partition:
         if self._advance_high_watermark(now_ms, alive):
             instructions.append(HighWatermarkMoved(self.high_watermark))
         return instructions
+
+    def follower_is_astray(self, follower: int) -> None:
+        """A follower asked for what this log does not have: what it has of it is not known any more.
+
+        It must not stay in the ISR for where it was once, though nothing is written that it would have to catch up with.
+        """
+        self.remotes[follower].log_end_offset = UNKNOWN_OFFSET
 
     def _may_join(self, follower: int, remote: RemoteReplica, now_ms: int, alive: Container[int]) -> bool:
         return (

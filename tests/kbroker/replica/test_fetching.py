@@ -11,6 +11,7 @@ import pytest
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.fetching import NOTE_INTERVAL_MS, FetchParameters
+from kbroker.replica.partition import ProposeIsr
 from kbroker.replica.replica_manager import FOLLOWERS_EXPECTED_MS
 from kbroker.segment.log import Log
 from tests.fixtures.data_path import Played, one_batch
@@ -326,6 +327,25 @@ async def test_a_session_brings_what_was_held_back(played: Played) -> None:
     played.now += 60_000
     (found,) = partitions_of(ask(played, fetch_request(session=(response.session_id, 1), replica_id=2)))
     assert len(found.records) > 0
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(1, 9), (2, -1)], ids=["an epoch to come", "beyond the end"])
+async def test_a_follower_that_is_astray_leaves_the_isr_though_nothing_is_written(
+    played: Played, offset: int, epoch: int
+) -> None:
+    await played.lead(replicas=(1, 2), isr=(1, 2))
+    append(played)
+    hosted = played.replicas.hosted["orders", 0]
+    assert partitions_of(ask(played, fetch_request((0, 1), replica_id=2)))[0].error_code == 0
+    for _ in range(40):
+        played.now += 1000
+        request = fetch_request((0, offset), replica_id=2, last_fetched_epoch=epoch)
+        (found,) = partitions_of(ask(played, request))
+        assert found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert [each.isr for each in hosted.state.check_isr(played.now, 1) if isinstance(each, ProposeIsr)] == [(1,)]
+    hosted.state.proposed_isr = None
+    ask(played, fetch_request((0, 1), replica_id=2, last_fetched_epoch=0))
+    assert hosted.state.check_isr(played.now, 1) == []
 
 
 @pytest.mark.parametrize("replica_id", [-1, 2], ids=["consumer", "follower"])
