@@ -141,7 +141,6 @@ def _text(isr: tuple[int, ...]) -> str:
 def _request(proposals: Proposals, broker_id: int, broker_epoch: int) -> AlterPartitionRequest:
     topics: dict[bytes, list[AlterPartitionRequest.PartitionData]] = {}
     for (topic_id, partition), (hosted, proposal) in proposals.items():
-        remotes = hosted.state.remotes
         topics.setdefault(topic_id, []).append(
             AlterPartitionRequest.PartitionData(
                 partition_index=partition,
@@ -149,7 +148,7 @@ def _request(proposals: Proposals, broker_id: int, broker_epoch: int) -> AlterPa
                 new_isr_with_epochs=[
                     AlterPartitionRequest.BrokerState(
                         broker_id=member,
-                        broker_epoch=remotes[member].broker_epoch if member in remotes else broker_epoch,
+                        broker_epoch=broker_epoch if member == broker_id else proposal.broker_epochs.get(member, -1),
                     )
                     for member in proposal.isr
                 ],

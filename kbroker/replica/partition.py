@@ -19,8 +19,8 @@ or was within the last `replica.lag.time.max.ms`. The high watermark is the lowe
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from kbroker.protocol.errors import ErrorCode
@@ -88,6 +88,8 @@ class ProposeIsr:
     isr: tuple[int, ...]
     leader_epoch: int
     partition_epoch: int
+    broker_epochs: Mapping[int, int] = field(default_factory=dict, compare=False)
+    """Of the other members as they were when this was decided: who came back since may lack what it had."""
 
 
 Instruction = StopFetching | StartFetching | AssignLeaderEpoch | HighWatermarkMoved | ProposeIsr
@@ -452,7 +454,8 @@ class Partition:
 
     def _propose(self, isr: tuple[int, ...]) -> ProposeIsr:
         self.proposed_isr = isr
-        return ProposeIsr(isr, self.leader_epoch, self.partition_epoch)
+        epochs = {member: remote.broker_epoch for member, remote in self.remotes.items() if member in isr}
+        return ProposeIsr(isr, self.leader_epoch, self.partition_epoch, epochs)
 
     # --- invariants -------------------------------------------------------------------------------------------
 

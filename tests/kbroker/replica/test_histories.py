@@ -107,7 +107,10 @@ class Controller:
             return (ErrorCode.FENCED_LEADER_EPOCH, *known)
         if proposal.partition_epoch < self.partition_epoch:
             return (ErrorCode.INVALID_UPDATE_VERSION, *known)
-        if not self.alive.issuperset(proposal.isr):
+        epochs = {each: self.play.brokers[each].epoch for each in proposal.isr if each not in self.isr}
+        if not self.alive.issuperset(proposal.isr) or any(
+            proposal.broker_epochs.get(each) != epoch for each, epoch in epochs.items()
+        ):
             return (ErrorCode.INELIGIBLE_REPLICA, *known)
         self.isr = proposal.isr
         self.partition_epoch += 1
@@ -126,6 +129,8 @@ class Broker:
         self.log = log
         self.totals = Totals()
         self.is_up = True
+        self.epoch = 1
+        """Grows with each life."""
         self.shown = 0
         """What lies below was looked at."""
         self.orders: deque[Assignment] = deque()
@@ -219,7 +224,7 @@ class Broker:
         """Send a fetch; it is answered at once, and the answer taken later."""
         if self.fetcher is None or self.answer is not None:
             return
-        request = self.fetcher.request(self.play.now, 1)
+        request = self.fetcher.request(self.play.now, self.epoch)
         if request is not None:
             leader = self.play.brokers[self.leader]
             if leader.is_up:
@@ -311,6 +316,7 @@ class Broker:
     def come_back(self) -> None:
         if not self.is_up:
             self.is_up = True
+            self.epoch += 1
             if self.id not in self.play.controller.isr and self.play.rng.random() < 0.3:
                 self.lose_tail()
             self.log.high_watermark = self.play.rng.randint(self.log.log_start_offset, self.log.high_watermark)

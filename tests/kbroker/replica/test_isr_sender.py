@@ -64,6 +64,21 @@ async def test_the_controller_is_told_in_which_life_a_follower_was_heard(played:
     assert [(each.broker_id, each.broker_epoch) for each in wanted.new_isr_with_epochs] == [(1, 7), (2, 77)]
 
 
+async def test_a_follower_that_has_come_back_is_not_taken_for_what_it_was_when_it_was_proposed(played: Played) -> None:
+    await played.lead((0,), leader_epoch=1, replicas=(1, 2, 3), isr=(1,), partition_epoch=1)
+    controller = Controller()
+    replication = played.replicas.replication = Replication(played.replicas, controller)
+    hosted = played.replicas.hosted[TOPIC, 0]
+    (proposal,) = hosted.state.follower_fetched(2, 0, 0, played.now, (1, 2, 3), 0, broker_epoch=77)
+    replication.carry_out(hosted, proposal)
+    assert hosted.state.follower_fetched(2, 0, 0, played.now, (1, 2, 3), 0, broker_epoch=99) == []
+    for tries in (1, 2):
+        await until(lambda tries=tries: len(controller.asked) == tries)  # type: ignore[misc]
+        (wanted,) = controller.asked[-1].topics[0].partitions
+        assert [each.broker_epoch for each in wanted.new_isr_with_epochs] == [7, 77]
+        controller.answers.put_nowait(ConnectionError("the controller is gone"))
+
+
 async def test_an_accepted_change_is_taken_over(played: Played) -> None:
     controller = await leading(played, 0)
     (wanted,) = controller.asked[0].topics[0].partitions
