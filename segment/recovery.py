@@ -20,6 +20,7 @@ from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, verify_crc
 from kbroker.protocol.records.message_set import has_header, messages, read_any_header
 from kbroker.segment import checkpoints, names
+from kbroker.segment.behind_damage import end_behind_damage, end_in_later, first_epoch
 from kbroker.segment.files import FilePool, Folder, PooledFile
 from kbroker.segment.leader_epochs import LeaderEpochs
 from kbroker.segment.log import Log
@@ -93,7 +94,7 @@ def open_log(
     opened.log_start_offset, opened.log_end_offset = start, end
     disk.recovery_point = disk.flushed_to = end if known.clean else min(max(known.recovery_point, start), end)
     opened.high_watermark = min(max(known.high_watermark or 0, start), end)
-    promised = max(known.high_watermark or 0, known.recovery_point)
+    promised = max(known.high_watermark or 0, known.recovery_point, opening.had_up_to)
     if end < promised:
         log.error("%s: ends at %d, but had records up to offset %d", folder, end, promised - 1)
         opened.promised_offset = promised
@@ -140,6 +141,8 @@ class _Opening:
         self._transactional: set[int] = set()
         """Base offsets of the segments that have a transaction index."""
         self._recovered_to_end = False
+        self.had_up_to = 0
+        """Exclusive; what lay behind damage, 0 if nothing did."""
 
     # ------------------------------------------------------------------ files
 
@@ -303,15 +306,16 @@ class _Opening:
                 if rest not in pending:
                     pending.appendleft(rest)
             before = segment
-            self.end = recovered.end
+            self.end, self.had_up_to = recovered.end, max(self.had_up_to, recovered.had_up_to)
             if following is not None and (recovered.cut_bytes or self._is_left_over(following)):
+                self.had_up_to = max(self.had_up_to, end_in_later(segments[number + 1 :], self.epochs.latest_epoch))
                 self._drop_behind(number)
                 break
         self._recovered_to_end = before is segments[-1]
 
     def _is_left_over(self, following: LogSegment) -> bool:
         """Whether a truncation had dropped the segment, and its name is back: what lies before it is newer."""
-        return following.base_offset >= self._sure_up_to and 0 <= _first_epoch(following) < self.epochs.latest_epoch
+        return following.base_offset >= self._sure_up_to and 0 <= first_epoch(following) < self.epochs.latest_epoch
 
     def _drop_behind(self, number: int) -> None:
         """The log ends with the segment of that number."""
@@ -412,6 +416,8 @@ class Recovered(NamedTuple):
     """Damaged ones."""
     overflow: int | None = None
     """Position of the first batch whose offset lies too far from the base offset to be indexed: nothing was cut yet."""
+    had_up_to: int = 0
+    """Exclusive; what lay behind the damage, 0 if nothing did."""
 
 
 def recover_segment(
@@ -427,17 +433,18 @@ def recover_segment(
     """
     limits = _Limits(sure_up_to=sure_up_to)
     if following is not None:
-        limits = _Limits(following.base_offset, _first_epoch(following), sure_up_to)
+        limits = _Limits(following.base_offset, first_epoch(following), sure_up_to)
     position, end, why, overflows = _scan(segment, epochs, state, limits)
     if overflows:
         return Recovered(end, overflow=position)
-    cut = segment.size - position
+    cut, had_up_to = segment.size - position, 0
     if cut:
         reason = why or f"the next segment begins at offset {limits.following}"
         log.warning("%s: cut %d bytes from position %d on: %s", segment.place, cut, position, reason)
+        had_up_to = end_behind_damage(segment, position, epochs.latest_epoch)
         segment.cut(position)
     _seal(segment)
-    return Recovered(end, cut if why else 0)
+    return Recovered(end, cut if why else 0, had_up_to=had_up_to)
 
 
 class _Limits(NamedTuple):
@@ -467,14 +474,6 @@ class _Limits(NamedTuple):
     def is_left_over(self, header: BatchHeader, latest_epoch: int) -> bool:
         """Whether it lies behind what was written over it: leader epochs never fall."""
         return header.base_offset >= self.sure_up_to and 0 <= header.partition_leader_epoch < latest_epoch
-
-
-def _first_epoch(segment: LogSegment) -> int:
-    """Leader epoch of a segment's first batch, -1 when there is none, or none that can be read."""
-    try:
-        return segment.header_at(0).partition_leader_epoch if segment.size else -1
-    except KafkaError:
-        return -1
 
 
 def _seal(segment: LogSegment) -> None:

@@ -140,7 +140,7 @@ def _text(isr: tuple[int, ...]) -> str:
 
 def _request(proposals: Proposals, broker_id: int, broker_epoch: int) -> AlterPartitionRequest:
     topics: dict[bytes, list[AlterPartitionRequest.PartitionData]] = {}
-    for (topic_id, partition), (hosted, proposal) in proposals.items():
+    for (topic_id, partition), (_, proposal) in proposals.items():
         topics.setdefault(topic_id, []).append(
             AlterPartitionRequest.PartitionData(
                 partition_index=partition,

@@ -368,7 +368,7 @@ class Partition:
     def follower_is_astray(self, follower: int) -> None:
         """A follower asked for what this log does not have: what it has of it is not known any more.
 
-        It must not stay in the ISR for where it was once, though nothing is written that it would have to catch up with.
+        It must not stay in the ISR for where it was once, though nothing is written.
         """
         self.remotes[follower].log_end_offset = UNKNOWN_OFFSET
 
