@@ -1,4 +1,4 @@
-"""The snippets of docs/spark*.md run, page after page, against a real broker."""
+"""The snippets of docs/spark*.md, and README.md's of Spark, run, page after page, against a real broker."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,7 @@ from kbroker import Admin
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.spark_connector.read_options import READ_OPTIONS
 from kbroker.spark_connector.write_options import OF_SPARK, WRITE_OPTIONS
+from tests.kbroker.cli.pages import indented_python_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 DOCS = Path(__file__).parents[2] / "docs"
@@ -26,6 +27,8 @@ def test_every_snippet_of_the_pages_runs(
         for page in (START, *PAGES):
             for snippet in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
                 exec(compile(snippet, page, "exec"), names)
+        [snippet] = [code for code in indented_python_of((DOCS.parent / "README.md").read_text()) if "spark." in code]
+        exec(compile(snippet.replace("127.0.0.1:9092", broker.bootstrap), "README.md", "exec"), names)
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
         with Admin(broker.bootstrap) as admin:

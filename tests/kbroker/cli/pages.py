@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import itertools
 import re
 import shlex
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +45,17 @@ def pages() -> dict[str, str]:
 def python_of(text: str) -> list[str]:
     """The blocks of Python of a page."""
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def indented_python_of(text: str) -> list[str]:
+    """The blocks of a page that are indented, and Python."""
+    found = []
+    for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", text, re.MULTILINE):
+        code = textwrap.dedent(block).strip("\n")
+        with contextlib.suppress(SyntaxError):
+            ast.parse(code)
+            found.append(code)
+    return found
 
 
 def typed_in(page: str, text: str) -> list[Typed]:
