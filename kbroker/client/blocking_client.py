@@ -1,14 +1,15 @@
 """What the blocking clients have in common: an asyncio client on a loop in a background thread.
 
 One thread with one loop per client, started by the constructor, ended by `close`, which `with` calls too. A client that
-is still open when the interpreter ends is closed then, within EXIT_S for all of them; one that is collected without
-having been closed warns, is closed behind the scenes and ends its thread. A client belongs to the process that made it:
-after a fork the child gets an error instead of answers meant for its parent.
+is still open when the interpreter ends, its threads that are no daemons included, is closed then, within EXIT_S for all
+of them; one that is collected without having been closed warns, is closed behind the scenes and ends its thread. A
+client belongs to the process that made it: a forked child gets an error instead of answers meant for its parent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures.thread  # its hook at the interpreter's end is there before ours, and so runs after it
 import logging
 import os
@@ -207,7 +208,20 @@ def _close_all() -> None:
         thread.join(max(0.1, deadline - time.monotonic()))
 
 
+def _has_others_at_work() -> bool:
+    """Whether threads of the program go on, which Python waits for next; those of executors end when they are told."""
+    here = threading.current_thread()
+    idle = concurrent.futures.thread._threads_queues
+    return any(not (each.daemon or each is here or each in idle) for each in threading.enumerate())
+
+
+def _main_thread_ends() -> None:
+    if not _has_others_at_work():
+        _close_all()
+
+
 # Functions registered with `atexit` run when executors take no work any more: resolving a name and compressing a large
-# batch need one. concurrent.futures uses the same hook (Python 3.9 to 3.14); the last registered is called first. New
-# threads cannot be had even here in Python 3.12: sender and connection do without.
-threading._register_atexit(_close_all)  # type: ignore[attr-defined]
+# batch would have one, and do without. concurrent.futures uses the hook here (Python 3.9 to 3.14); the last registered
+# is called first. New threads cannot be had even here in Python 3.12: sender and connection do without.
+threading._register_atexit(_main_thread_ends)  # type: ignore[attr-defined]
+atexit.register(_close_all)

@@ -282,14 +282,15 @@ class Sender:
         if batch.data is not None or not self._is_slow or batch.size <= INLINE_BYTES:
             return True
         if batch.building is None:
-            if self._threads is None:
-                self._threads = started_threads(COMPRESSORS)
-            if self._threads is None:
-                self._is_slow = False  # compressing here holds up the loop, and loses nothing
-                return True
             assert batch.builder is not None
             build = functools.partial(batch.builder.build, transactional=self.transactions is not None)
-            batch.building = self._loop.run_in_executor(self._threads, build)
+            try:
+                self._threads = self._threads or started_threads(COMPRESSORS)
+                batch.building = self._loop.run_in_executor(self._threads, build)
+            except RuntimeError as error:  # the interpreter ends, or its main thread has
+                log.info("no threads to compress in: %s", error)
+                self._is_slow = False  # compressing here holds up the loop, and loses nothing
+                return True
             batch.building.add_done_callback(self._compressed)
         return batch.building.done()
 
@@ -556,8 +557,8 @@ class Sender:
                 self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def started_threads(count: int) -> ThreadPoolExecutor | None:
-    """Return an executor all of whose threads run; None where no thread can be had.
+def started_threads(count: int) -> ThreadPoolExecutor:
+    """Return an executor all of whose threads run; RuntimeError where no thread can be had.
 
     That is so when the interpreter ends: Python 3.12 starts none then. An executor whose threads run takes work.
     """
@@ -566,11 +567,10 @@ def started_threads(count: int) -> ThreadPoolExecutor | None:
     try:
         for _ in range(count):
             threads.submit(all_there.wait)  # waits for the others, so that each needs a thread of its own
-    except RuntimeError as error:
-        log.info("no threads to compress in: %s", error)
+    except RuntimeError:
         all_there.abort()
         threads.shutdown(wait=False, cancel_futures=True)
-        return None
+        raise
     return threads
 
 

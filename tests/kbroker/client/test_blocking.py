@@ -270,6 +270,46 @@ def test_records_of_a_producer_left_open_are_sent_when_the_interpreter_ends(
         assert consumer.end_offsets([TopicPartition(topic_name, 0)]) == {(topic_name, 0): 41}
 
 
+GOES_ON = """
+import os, sys, threading
+from kbroker import Consumer, Producer
+
+bootstrap, topic, compression = sys.argv[1:]
+options = {"linger_ms": 60_000, "compression": compression, "batch_size": 1 << 20}
+used, fresh = (Producer(bootstrap, **options) for _ in range(2))  # Python 3.12 starts no threads later on
+consumer = Consumer(bootstrap, auto_offset_reset="earliest")
+used.send(topic, os.urandom(100_000), partition=0)
+used.flush()  # this one has begun to compress in threads
+
+
+def go_on():
+    threading.main_thread().join()
+    for producer in (used, fresh):
+        for number in range(20):
+            producer.send(topic, os.urandom(20_000), partition=0)
+    used.flush()
+    with consumer:
+        consumer.subscribe([topic])
+        print(len(consumer.poll(30)) > 0)
+
+
+threading.Thread(target=go_on).start()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_thread_that_outlives_the_main_thread_keeps_its_clients(
+    broker: BrokerProcess, topic_name: str, compression: str
+) -> None:
+    bootstrap = broker.bootstrap.replace("127.0.0.1", "localhost")
+    command = [sys.executable, "-c", GOES_ON, bootstrap, topic_name, compression]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        assert consumer.end_offsets([TopicPartition(topic_name, 0)]) == {(topic_name, 0): 41}
+
+
 @pytest.mark.slow
 def test_an_interpreter_whose_broker_is_away_ends_all_the_same() -> None:
     script = "from kbroker import Producer\np = Producer('127.0.0.1:1', max_block_ms=10)\nprint('made')"
