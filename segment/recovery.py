@@ -61,6 +61,8 @@ class KnownOffsets:
     log_start_offset: int = 0
     high_watermark: int | None = None
     first_dirty_offset: int | None = None
+    is_gapless: bool = False
+    """The power was lost, and no compaction leaves gaps: what is missing between two segments was lost, too."""
 
 
 def create_log(setup: LogSetup, folder: str, topic: str, partition: int, config: LogConfig, topic_id: bytes) -> Log:
@@ -307,7 +309,9 @@ class _Opening:
                     pending.appendleft(rest)
             before = segment
             self.end, self.had_up_to = recovered.end, max(self.had_up_to, recovered.had_up_to)
-            if following is not None and (recovered.cut_bytes or self._is_left_over(following)):
+            is_lost = self.known.is_gapless and recovered.overflow is None
+            reached = max(recovered.end, start) if is_lost else MAX_LONG
+            if following and (recovered.cut_bytes or following.base_offset > reached or self._is_left_over(following)):
                 self.had_up_to = max(self.had_up_to, end_in_later(segments[number + 1 :], self.epochs.latest_epoch))
                 self._drop_behind(number)
                 break
