@@ -526,7 +526,7 @@ def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, limit
             why = f"the batch at offset {header.base_offset} does not match its checksum"
             break
         if limits.belongs_behind(header):
-            is_of_a_split = _is_too_far(segment, header)  # and both parts are there
+            is_of_a_split = _is_too_far(segment, header) and header.base_offset == limits.following  # both are there
             if limits.leaves_a_hole(header, floor) and not is_of_a_split:
                 why = f"offset {header.base_offset} follows {floor - 1}, the next segment begins at {limits.following}"
             break
