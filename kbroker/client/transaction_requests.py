@@ -77,7 +77,7 @@ def refused_partitions(answer: Any) -> BrokerError | None:
             for item in topic.partitions:
                 errors += _errors(item.error_code, topic.name, item.partition_index)
     graveness = {Verdict.ANEW: 0, Verdict.ABORT: 1, Verdict.AGAIN: 2}
-    errors.sort(key=lambda error: (graveness[verdict_on(error.code)], error.code in OF_NO_PARTITION))
+    errors.sort(key=lambda error: (error.code in OF_NO_PARTITION, graveness[verdict_on(error.code)]))
     return errors[0] if errors else None
 
 

@@ -17,6 +17,8 @@ _COMMIT = {
     **_COORDINATOR_GONE,
     **dict.fromkeys(_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    # A transaction's coordinator has yet to hear of a partition that it was to add together with the group's.
+    ErrorCode.OPERATION_NOT_ATTEMPTED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 _GROUP = {
     **_COORDINATOR_GONE,

@@ -57,6 +57,7 @@ def test_the_gravest_partition_speaks_for_all() -> None:
         ((fine, again), (1, again)),
         ((not_tried, denied, not_tried), (1, denied)),
         ((again, denied, fenced), (2, fenced)),
+        ((not_tried, again), (1, again)),
     ):
         error = requests.refused_partitions(added(*codes))
         assert error is not None
