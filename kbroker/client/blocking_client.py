@@ -13,6 +13,7 @@ import atexit
 import concurrent.futures.thread  # its hook at the interpreter's end is there before ours, and so runs after it
 import logging
 import os
+import sys
 import threading
 import time
 import warnings
@@ -215,8 +216,14 @@ def _has_others_at_work() -> bool:
     return any(not (each.daemon or each is here or each in idle) for each in threading.enumerate())
 
 
+def _is_forked() -> bool:
+    """Whether this is a process of multiprocessing's: those that are forked end without `atexit`."""
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and processes.parent_process() is not None
+
+
 def _main_thread_ends() -> None:
-    if not _has_others_at_work():
+    if _is_forked() or not _has_others_at_work():
         _close_all()
 
 

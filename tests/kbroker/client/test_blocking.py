@@ -310,6 +310,37 @@ def test_a_thread_that_outlives_the_main_thread_keeps_its_clients(
         assert consumer.end_offsets([TopicPartition(topic_name, 0)]) == {(topic_name, 0): 41}
 
 
+FORKED = """
+import multiprocessing, sys, threading, time
+from kbroker import Producer
+
+
+def work():
+    producer = Producer(sys.argv[1], linger_ms=60_000)
+    producer.send(sys.argv[2], b"x", partition=0)
+    threading.Thread(target=time.sleep, args=(0.5,)).start()
+
+
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+sys.exit(child.exitcode)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_forked_process_has_not_sent_goes_out_at_its_end_though_a_thread_goes_on(
+    broker: BrokerProcess, topic_name: str
+) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topic(topic_name, 1, 1)
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, broker.bootstrap, topic_name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    with Consumer(broker.bootstrap) as consumer:
+        assert consumer.end_offsets([TopicPartition(topic_name, 0)]) == {(topic_name, 0): 1}
+
+
 @pytest.mark.slow
 def test_an_interpreter_whose_broker_is_away_ends_all_the_same() -> None:
     script = "from kbroker import Producer\np = Producer('127.0.0.1:1', max_block_ms=10)\nprint('made')"
