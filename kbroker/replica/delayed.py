@@ -13,6 +13,7 @@ only at those that have changed; all of its partitions are read once more, for t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +23,8 @@ from kbroker.replica.reply import Reply
 if TYPE_CHECKING:
     from kbroker.replica.hosted import HostedPartition
     from kbroker.replica.read_ahead import ColdRead
+
+log = logging.getLogger(__name__)
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.016
 """A fetch that was woken but has not enough bytes yet is looked at again no sooner: small appends come in bursts. Each
@@ -157,19 +160,25 @@ class EachAnswer(DelayedAnswer):
     def tell(self, place: int) -> None:
         """Tell the result that is not waited for."""
         if not self.is_open(place):
-            self._told(place, self.results[place])
+            self._tell(place)
 
     def settle(self, place: int, error: ErrorCode = ErrorCode.NONE) -> None:
         """The result at this place counts, or has come to nothing: it is told, if it was waited for."""
         if self.is_open(place):
             super().settle(place, error)
-            self._told(place, self.results[place])
+            self._tell(place)
 
     def _time_out(self) -> None:
         late = list(self._open)
         super()._time_out()
         for place in late:
+            self._tell(place)
+
+    def _tell(self, place: int) -> None:
+        try:
             self._told(place, self.results[place])
+        except Exception:  # nothing to whoever happens to settle it, and has others to settle
+            log.exception("a result could not be told")
 
 
 Ack = tuple[int, DelayedAnswer, int]

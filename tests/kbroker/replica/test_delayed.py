@@ -92,6 +92,23 @@ async def test_what_does_not_count_in_time_is_told_so_each_by_itself() -> None:
     assert len(told) == 3
 
 
+async def test_a_result_that_cannot_be_told_keeps_no_other_from_being_told() -> None:
+    told: list[int] = []
+
+    def tell(place: int, result: Any) -> None:
+        if place == 0:
+            raise OSError("full")
+        told.append(place)
+
+    answer, acks = EachAnswer(60_000, tell), list[Any]()
+    for place in range(2):
+        answer.results.append(None)
+        answer.wait_for(place, acks, 5)
+    assert settle_reached(acks, 5) == []
+    assert told == [1]
+    assert answer.is_over
+
+
 async def test_what_is_late_at_once_has_one_error_for_all() -> None:
     answer = DelayedAnswer(10, list)
     for place in range(3):
