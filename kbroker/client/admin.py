@@ -103,7 +103,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         return sorted(name for name, topic in topics.items() if include_internal or not topic.is_internal)
 
     async def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
-        """Describe topics (None: all); raises UNKNOWN_TOPIC_OR_PARTITION for one that no broker has heard of in a second."""
+        """Describe topics (None: all); raises UNKNOWN_TOPIC_OR_PARTITION for one unknown for a second."""
         if names is None:
             answered = await self.cluster.refresh(None)
             return {name: requests.topic_description(name, answered[name]) for name in sorted(answered)}

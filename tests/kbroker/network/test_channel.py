@@ -3,17 +3,25 @@
 import asyncio
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from kbroker.network.channel import PlainChannel
 
-LOOP = asyncio.new_event_loop()
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
 
 
-def test_bytes_and_files_go_out_in_order(tmp_path: Path) -> None:
+def test_bytes_and_files_go_out_in_order(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
     (tmp_path / "file").write_bytes(b"0123456789")
     ours, theirs = socket.socketpair()
-    channel = PlainChannel(ours, LOOP)
+    channel = PlainChannel(ours, loop)
     descriptor = os.open(tmp_path / "file", os.O_RDONLY)
     try:
         assert channel.send([b"ab", memoryview(b"cd")], more=True) == 4
@@ -27,9 +35,9 @@ def test_bytes_and_files_go_out_in_order(tmp_path: Path) -> None:
         theirs.close()
 
 
-def test_what_arrives_is_read_into_a_buffer() -> None:
+def test_what_arrives_is_read_into_a_buffer(loop: asyncio.AbstractEventLoop) -> None:
     ours, theirs = socket.socketpair()
-    channel = PlainChannel(ours, LOOP)
+    channel = PlainChannel(ours, loop)
     theirs.sendall(b"hello")
     buffer = bytearray(8)
     assert channel.recv_into(buffer) == 5
@@ -39,10 +47,10 @@ def test_what_arrives_is_read_into_a_buffer() -> None:
     channel.close()
 
 
-def test_an_end_is_noticed_without_reading_what_came_before_it() -> None:
+def test_an_end_is_noticed_without_reading_what_came_before_it(loop: asyncio.AbstractEventLoop) -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    channel = PlainChannel(ours, LOOP)
+    channel = PlainChannel(ours, loop)
     assert not channel.is_at_end()
     theirs.sendall(b"x")
     theirs.close()
