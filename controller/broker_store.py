@@ -134,6 +134,8 @@ class BrokerStore(Znodes):
                 stat = await self.exists(path)
                 if stat is not None and stat.ephemeral_owner in sessions:
                     log.info("%s is of a process that is dead: it goes", path)
+                    # Should that session expire just now, and somebody else who has this id register meanwhile, his
+                    # registration goes: ZooKeeper checks no owner. Two with one id are refused everywhere else.
                     outcomes = await self.multi([Check(znodes.CONTROLLER_EPOCH, epoch.version), Delete(path)])
                     failed = failure(outcomes)
                     if failed is not None and not isinstance(failed[1], BadVersion | NoNode):

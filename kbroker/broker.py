@@ -137,6 +137,7 @@ class Broker:
         self._logs_open = False
         self._registered = False
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._noting = asyncio.Lock()
         self._workers = Workers(config.num_io_threads, config.background_threads)
 
     # -- start --------------------------------------------------------------------------------------------------------
@@ -376,9 +377,10 @@ class Broker:
         await check_endpoints_are_free(self.zookeeper, self.broker_id, endpoints)
 
     async def _note_session(self) -> None:
-        """Before it registers: the next process of this broker is to know whose registration it finds."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self.logs.note_session, self.zookeeper.session_id)
+        """The next process of this broker is to know whose registration it finds; else it waits until that is over."""
+        async with self._noting:  # a second session may come while a disk hangs
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, self.logs.note_session, self.zookeeper.session_id)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -412,6 +414,7 @@ class Broker:
             return
         log.info("registered again as broker %d, epoch %d", self.broker_id, self.broker_epoch)
         self._controller.on_registered()
+        self._spawn(self._note_session())  # no disk keeps a broker from being registered
         if told.endpoints != self.registration().endpoints:
             self._spawn(self._tell_endpoints())
         await self._forget_gone_topics()
@@ -421,7 +424,6 @@ class Broker:
         while True:
             try:
                 told = self.registration()
-                await self._note_session()
                 return await self.zookeeper.register_broker(told), told
             except (SessionExpired, BrokerIdTaken):
                 raise

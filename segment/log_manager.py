@@ -233,8 +233,12 @@ class LogManager:
         self._in_each_dir(LogDir.note_boot)
 
     def note_session(self, session: int) -> None:
-        """Let the next process know by which session this one is registered; before it is."""
-        self._in_each_dir(lambda directory: directory.note_session(session))
+        """Let the next process know by which session this one is registered, where that can be written."""
+        for path in self.live_dirs:
+            try:
+                self.table.dirs[path].note_session(session)
+            except OSError as error:
+                log.warning("%s: the session that this broker is registered by cannot be noted: %s", path, error)
 
     def former_sessions(self) -> set[int]:
         """By which sessions processes were registered that had these directories before, and are dead for sure."""

@@ -126,6 +126,15 @@ def test_one_unusable_directory_does_not_stop_the_others(tmp_path: Path) -> None
         start(tmp_path / "bad")
 
 
+def test_a_session_that_cannot_be_noted_costs_no_directory(tmp_path: Path) -> None:
+    manager = start(tmp_path / "a", tmp_path / "b")
+    (tmp_path / "a" / "kbroker-session.tmp").mkdir()  # as good as a full disk
+    manager.note_session(7)
+    assert (tmp_path / "b" / "kbroker-session").read_bytes().startswith(b"7 ")
+    assert dict(manager.offline_dirs) == {}
+    manager.shutdown()
+
+
 def test_a_directory_that_fails_takes_its_logs_with_it(tmp_path: Path) -> None:
     manager = start(tmp_path / "a", tmp_path / "b")
     logs = [manager.create("orders", partition, TOPIC_ID) for partition in range(4)]
