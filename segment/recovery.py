@@ -20,7 +20,7 @@ from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, verify_crc
 from kbroker.protocol.records.message_set import has_header, messages, read_any_header
 from kbroker.segment import checkpoints, names
-from kbroker.segment.behind_damage import end_behind_damage, end_in_later, first_epoch
+from kbroker.segment.behind_damage import end_behind_damage, end_in_later, first_epoch, is_left_over, lacks_a_segment
 from kbroker.segment.files import FilePool, Folder, PooledFile
 from kbroker.segment.leader_epochs import LeaderEpochs
 from kbroker.segment.log import Log
@@ -293,6 +293,8 @@ class _Opening:
         segments = self.segments
         start = max(self.known.log_start_offset, segments[0].base_offset)
         pending = deque(segments[number] for number in suspects)
+        may_lack = self.config.is_compacted or self.known.first_dirty_offset is not None
+        floor = MAX_LONG if may_lack else max(start, self._sure_up_to)
         before: LogSegment | None = None
         """The segment that the producers' state reaches to the end of."""
         while pending:
@@ -302,7 +304,8 @@ class _Opening:
                 self._rebuild_producers(start, segment.base_offset)
             following = segments[number + 1] if number + 1 < len(segments) else None
             segment.reset_indexes(segment.base_offset in self._transactional)
-            recovered = recover_segment(segment, self.epochs, self.state, following, self._sure_up_to)
+            size, sure_up_to = segment.size, self._sure_up_to
+            recovered = recover_segment(segment, self.epochs, self.state, following, sure_up_to)
             if recovered.overflow is not None:
                 rest = self._split(number, recovered.overflow)
                 if rest not in pending:
@@ -311,15 +314,13 @@ class _Opening:
             self.end, self.had_up_to = recovered.end, max(self.had_up_to, recovered.had_up_to)
             is_lost = self.known.is_gapless and recovered.overflow is None
             reached = max(recovered.end, start) if is_lost else MAX_LONG
-            if following and (recovered.cut_bytes or following.base_offset > reached or self._is_left_over(following)):
+            is_hole = size == segment.size and lacks_a_segment(segments, number, self.end, floor)
+            ends_here = recovered.cut_bytes or is_hole or is_left_over(following, sure_up_to, self.epochs.latest_epoch)
+            if following and (ends_here or following.base_offset > reached):
                 self.had_up_to = max(self.had_up_to, end_in_later(segments[number + 1 :], self.epochs.latest_epoch))
                 self._drop_behind(number)
                 break
         self._recovered_to_end = before is segments[-1]
-
-    def _is_left_over(self, following: LogSegment) -> bool:
-        """Whether a truncation had dropped the segment, and its name is back: what lies before it is newer."""
-        return following.base_offset >= self._sure_up_to and 0 <= first_epoch(following) < self.epochs.latest_epoch
 
     def _drop_behind(self, number: int) -> None:
         """The log ends with the segment of that number."""

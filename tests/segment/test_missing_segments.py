@@ -1,0 +1,91 @@
+"""A segment's file that is gone leaves a hole, unless what compaction left out looks just like it."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import LogConfig
+from tests.segment.batches import NOW, batch, fill, new_log, reopen
+from tests.segment.test_recovery import SMALL, crash
+
+COMPACTED = LogConfig(segment_bytes=1000, index_interval_bytes=100, cleanup_policy=("compact", "delete"))
+
+
+def remove(log: Log, number: int) -> tuple[int, int]:
+    """Crash, and lose a segment: its first offset and that of the last one there was."""
+    path, first = Path(log.segments[number].file.path), log.segments[number].base_offset
+    last = log.segments[-1].base_offset
+    crash(log)
+    path.unlink()
+    for index in path.parent.glob("*.index"):  # so that all are looked at, whatever was said of them
+        index.unlink()
+    return first, last
+
+
+@pytest.mark.parametrize("number", [1, 3, -2])
+def test_a_log_without_one_of_its_segments_ends_there_and_is_short(tmp_path: Path, number: int) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 60)
+    first, last = remove(log, number)
+    again = reopen(tmp_path, SMALL)
+    assert again.log_end_offset == first
+    assert (again.is_short, again.promised_offset) == (True, last + 1)
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "known", [{"clean": True}, {"recovery_point": 59}, {"log_start_offset": 40}, {"first_dirty_offset": 0}], ids=str
+)
+def test_a_hole_that_a_recovery_has_no_word_in_is_left_alone(tmp_path: Path, known: dict[str, Any]) -> None:
+    """It is below what is looked at, or before the log's start, or a compaction may have made it."""
+    log = new_log(tmp_path, SMALL)
+    fill(log, 60)
+    remove(log, 2)
+    again = reopen(tmp_path, SMALL, **known)
+    assert (again.log_end_offset, again.is_short) == (60, False)
+    again.close()
+
+
+def test_a_hole_in_a_compacted_log_is_none(tmp_path: Path) -> None:
+    log = new_log(tmp_path, COMPACTED)
+    fill(log, 60)
+    remove(log, 2)
+    again = reopen(tmp_path, COMPACTED)
+    assert (again.log_end_offset, again.is_short) == (60, False)
+    again.close()
+
+
+def test_a_log_whose_leader_was_compacted_once_lacks_nothing(tmp_path: Path) -> None:
+    """Its topic is not compacted any more: what it was filled with has gaps, some of them between its segments."""
+    (tmp_path / "leader").mkdir()
+    source = new_log(tmp_path / "leader")
+    fill(source, 60)
+    follower = new_log(tmp_path, SMALL)
+    for offset in range(0, 60, 3):
+        follower.append_as_follower(source.read(offset, 1).read(), NOW)
+    segments = follower.segments
+    ends = {each.base_offset: max(header.next_offset for _, header in each.headers()) for each in segments}
+    assert any(ends[one.base_offset] < two.base_offset for one, two in itertools.pairwise(segments))
+    crash(follower)
+    again = reopen(tmp_path, SMALL)
+    assert (again.log_end_offset, again.is_short) == (58, False)
+    again.close()
+    source.close()
+
+
+def test_a_gap_that_no_segment_could_have_filled_is_none(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 3)
+    far = batch()
+    far[:8] = (1 << 33).to_bytes(8, "big")
+    log.append_as_follower(far, NOW)
+    assert len(log.segments) == 2
+    crash(log)
+    again = reopen(tmp_path, SMALL)
+    assert (again.log_end_offset, again.is_short) == ((1 << 33) + 1, False)
+    again.close()
