@@ -20,6 +20,7 @@ from kbroker.client.delivery import Delivery
 from kbroker.client.errors import BrokerError, BufferFull, ClientClosed, UnknownTopicOrPartitionError
 from kbroker.client.group.group_consumer import OnCommit, Progress
 from kbroker.client.group.listener import RebalanceListener, tell_in_thread
+from kbroker.client.handover import Handover
 from kbroker.client.partition_names import Key, Partition
 from kbroker.client.reader import typed_values
 from kbroker.client.table_delivery import TableDelivery
@@ -213,6 +214,8 @@ class Consumer(Client):
     """`with Consumer("127.0.0.1:9092") as consumer`; arguments are those of ConsumerConfig."""
 
     def __init__(self, bootstrap: str, **arguments: Any) -> None:
+        self._interrupted: dict[Handover[Any], None] = {}
+        """Calls whose records did not get here: given up before anything else happens."""
         super().__init__(lambda: asyncio_consumer.Consumer(bootstrap, **arguments))
 
     def __enter__(self) -> Consumer:
@@ -226,9 +229,11 @@ class Consumer(Client):
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         """Close it; what the last call gave is not done when an exception leads out."""
-        if kind is not None:
-            self._tell(self._client.reader.take_back)
-        self.close()
+        try:
+            if kind is not None:
+                self._tell(self._client.reader.take_back)
+        finally:
+            self.close()
 
     async def _close_left(self, timeout: float | None) -> None:
         self._client.reader.take_back()
@@ -368,13 +373,27 @@ class Consumer(Client):
 
     def _handed_over(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a call that gives records; what is interrupted before they are here is delivered again."""
-        reader = self._client.reader
-        before = reader.calls
+        handover = Handover(self._client.reader, coroutine)
         try:
-            return self.run(coroutine)
+            return self.run(handover.run())
         except BaseException:
-            self._tell(lambda: reader.take_back(before))
+            self._interrupted[handover] = None  # first: the next interrupt may come as soon as this is done
+            self._tell(handover.give_up)
             raise
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait, once what interrupts have left is given up."""
+        return super().run(self._run_after_interrupted(coroutine) if self._interrupted else coroutine)
+
+    async def _run_after_interrupted(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        try:
+            for handover in list(self._interrupted):
+                await handover.end()
+                self._interrupted.pop(handover, None)
+        except BaseException:
+            coroutine.close()
+            raise
+        return await coroutine
 
     def wakeup(self) -> None:
         """End the call that waits for records, or the next one, with WokenUp; from any thread or signal handler."""
