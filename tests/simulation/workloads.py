@@ -127,7 +127,10 @@ class Transacting(Process):
             # One that its producer left open ends when the cluster says so.
             self.record(FAIL, "txn", done, error=str(why))
             return False
-        self.record(FAIL, "txn", done, error=str(why), commit_time=ended_at)
+        if self.is_replaced:  # whoever took its place has ended it, and nobody knows when
+            self.record(FAIL, "txn", done, error=str(why))
+        else:
+            self.record(FAIL, "txn", done, error=str(why), commit_time=ended_at)
         await self._go_to(consumer, before)
         return True
 
