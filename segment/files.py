@@ -31,6 +31,8 @@ _NO_SENDFILE = (*_CANNOT_TELL, errno.ENOTSOCK)
 """What is said where sendfile serves sockets only, or not this file system."""
 _SPARE_DESCRIPTORS = 32
 """Checkpoints, snapshots and folders are opened for a moment only, by whatever thread: they find a descriptor free."""
+LEAST_CAPACITY = 16
+"""Of all pools of a process together: fewer than are spare."""
 _PROBE_EVERY = 1 << 19
 _READ_AHEAD_BYTES = 1 << 18
 _SMALL_FILE_BYTES, _LARGER_FILE_BYTES = 1 << 12, 1 << 20
@@ -208,11 +210,13 @@ def first_spare_descriptor() -> int:
 class FilePool:
     """Bounds how many descriptors (and maps) the segments keep open. Thread-safe."""
 
-    __slots__ = ("_first_spare", "_open", "capacity", "files", "is_full", "lock")
+    __slots__ = ("_first_spare", "_least", "_most", "_open", "capacity", "files", "is_full", "lock")
 
-    def __init__(self, files: Files | None = None, capacity: int = 0) -> None:
+    def __init__(self, files: Files | None = None, capacity: int = 0, least: int = LEAST_CAPACITY) -> None:
+        """`least`: of its capacity so much is left to it when descriptors are short."""
         self.files = files or Files()
-        self.capacity = capacity or default_capacity()
+        self.capacity = self._most = capacity or default_capacity()
+        self._least = min(least, self._most)
         self._first_spare = first_spare_descriptor()
         self.lock = threading.RLock()
         """Guards all descriptors and maps; held for a look-up in a map, too, never while bytes move."""
@@ -253,25 +257,28 @@ class FilePool:
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            self._close_half()
+            self._close_half(at_least=1)
             descriptor = self.files.open(file.path, flags)
-        if descriptor >= self._first_spare:  # the system gives the lowest free number
-            self._close_half()
+        else:  # the system gives the lowest free number
+            if descriptor >= self._first_spare:
+                self._close_half()
+            elif descriptor < self._first_spare * 3 // 4:
+                self.capacity = self._most
         file.descriptor = descriptor
         file.closing = file.create = False
         self._open[file] = None
         self.is_full = len(self._open) >= self.capacity
         return descriptor
 
-    def _close_half(self) -> None:
+    def _close_half(self, at_least: int = 0) -> None:
         """Connections took more than their half."""
-        self.capacity = max(16, len(self._open) // 2)
-        self._evict()
+        self.capacity = max(self._least, min(len(self._open) // 2, self._most))
+        self._evict(at_least)
 
-    def _evict(self) -> None:
+    def _evict(self, at_least: int = 0) -> None:
         """Close the least recently used files that nobody works on: an eighth of them, to do it seldom."""
         surplus = len(self._open) - self.capacity + 1 + self.capacity // 8
-        victims = [file for file in self._open if file.pins == 0][:surplus]
+        victims = [file for file in self._open if file.pins == 0][: max(surplus, at_least)]
         for file in victims:
             self._close_file(file)
 

@@ -23,7 +23,7 @@ from typing import TypeVar
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.segment import names
 from kbroker.segment.background_flush import BackgroundFlush
-from kbroker.segment.files import FilePool, Files, default_capacity
+from kbroker.segment.files import LEAST_CAPACITY, FilePool, Files, default_capacity
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import MAX_LONG, LogConfig
 from kbroker.segment.log_dir import LogDir, LogDirError
@@ -98,7 +98,8 @@ class LogManager:
         self.checkpoints = OffsetCheckpoints(self.table)
         self.background = BackgroundFlush()
         capacity = (self.settings.max_open_files or default_capacity()) // len(self.table.dirs)
-        self._pools = {path: FilePool(self._files, max(capacity, 16)) for path in self.table.dirs}
+        least = max(LEAST_CAPACITY // len(self.table.dirs), 4)
+        self._pools = {path: FilePool(self._files, max(capacity, least), least) for path in self.table.dirs}
         """One for each directory, so that a disk that hangs does not hold up the others."""
         self._trash = Trash(self._files)
         self._clock = clock

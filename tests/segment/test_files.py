@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from kbroker.segment.files import Buffer, FilePool, FileRemoved, Files, Folder, NotInMemory, PooledFile
+from kbroker.segment.log_manager import LogManager
 from tests.crash.faults import FaultyFiles
 
 
@@ -52,6 +53,122 @@ def test_what_is_open_for_a_moment_finds_a_descriptor_though_connections_took_mo
     finally:
         for descriptor in connections:
             os.close(descriptor)
+        for file in files:
+            file.close()
+
+
+class Descriptors(Files):
+    """Tells numbers as a process would that has so many others open; `is_out`: there is none at the first try."""
+
+    above = 0
+    is_out = False
+
+    def __init__(self) -> None:
+        self.given: dict[int, int] = {}
+
+    def open(self, path: str, flags: int) -> int:
+        if self.is_out:
+            self.is_out = False
+            raise OSError(errno.EMFILE, "Too many open files")
+        number = super().open(path, flags)
+        self.given[self.above + number] = number
+        return self.above + number
+
+    def close(self, descriptor: int) -> None:
+        super().close(self.given.pop(descriptor))
+
+    def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:
+        return super().pwrite(self.given[descriptor], data, position)
+
+
+def touch(files: list[PooledFile]) -> None:
+    for file in files:
+        file.write(b"x", 0)
+
+
+LIMIT = 1 << 20
+
+
+@pytest.fixture
+def descriptors(monkeypatch: pytest.MonkeyPatch) -> Descriptors:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (LIMIT, LIMIT))
+    return Descriptors()
+
+
+def test_a_pool_that_gave_way_to_connections_grows_back_once_they_are_gone(
+    tmp_path: Path, descriptors: Descriptors
+) -> None:
+    pool = FilePool(descriptors, capacity=64)
+    files = make(pool, tmp_path, 64)
+    touch(files[:40])
+    descriptors.above = LIMIT - 16
+    touch(files[40:41])
+    assert (pool.capacity, len(pool) < 24) == (20, True)
+    descriptors.above = LIMIT - 2000  # many are open still
+    touch(files[41:50])
+    assert pool.capacity == 20
+    descriptors.above = 0
+    touch(files)
+    assert (pool.capacity, len(pool)) == (64, 64)
+    for file in files:
+        file.close()
+
+
+def test_a_pool_that_found_no_descriptor_gives_way_once(tmp_path: Path, descriptors: Descriptors) -> None:
+    pool = FilePool(descriptors, capacity=128)
+    files = make(pool, tmp_path, 81)
+    touch(files[:80])
+    descriptors.above, descriptors.is_out = LIMIT - 16, True
+    touch(files[80:])
+    assert pool.capacity == 40
+    for file in files:
+        file.close()
+
+
+def test_a_pool_of_few_files_that_finds_no_descriptor_closes_one(tmp_path: Path, descriptors: Descriptors) -> None:
+    pool = FilePool(descriptors, capacity=64)
+    files = make(pool, tmp_path, 4)
+    touch(files[:3])
+    descriptors.is_out = True
+    touch(files[3:])
+    assert len(pool) == 3
+    for file in files:
+        file.close()
+
+
+def test_a_pool_that_gives_way_keeps_the_few_files_that_it_may(tmp_path: Path, descriptors: Descriptors) -> None:
+    pool = FilePool(descriptors, capacity=64)
+    files = make(pool, tmp_path, 13)
+    touch(files[:12])
+    descriptors.above = LIMIT - 16
+    touch(files[12:])
+    assert (pool.capacity, len(pool)) == (16, 13)
+    for file in files:
+        file.close()
+
+
+def test_a_pool_that_gives_way_does_not_grow_by_it(tmp_path: Path, descriptors: Descriptors) -> None:
+    pool = FilePool(descriptors, capacity=8)
+    files = make(pool, tmp_path, 3)
+    descriptors.above = LIMIT - 16
+    touch(files)
+    assert pool.capacity == 8
+    for file in files:
+        file.close()
+
+
+@pytest.mark.parametrize(("directories", "least"), [(1, 16), (2, 8), (3, 5), (8, 4)])
+def test_the_pools_of_several_directories_keep_no_more_than_is_spare(
+    tmp_path: Path, directories: int, least: int, descriptors: Descriptors
+) -> None:
+    manager = LogManager([tmp_path / str(number) for number in range(directories)], files=descriptors)
+    for number, pool in enumerate(manager._pools.values()):
+        (tmp_path / str(number)).mkdir(exist_ok=True)
+        assert pool.capacity > least
+        files = make(pool, tmp_path / str(number), 20)
+        descriptors.above = LIMIT - 16
+        touch(files)
+        assert (pool.capacity, len(pool) <= least + 1) == (least, True)
         for file in files:
             file.close()
 
