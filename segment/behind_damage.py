@@ -1,35 +1,43 @@
 """Whether a log had more than a recovery has left of it, by what lies behind the damage.
 
 A crash leaves nothing behind what it has torn, and what a loss of power has torn was lost. So where a whole batch lies
-behind one that is damaged, the log ends sooner than it did, also where no checkpoint says so yet.
+behind one that is damaged, the log ends sooner than it did, also where no checkpoint says so yet. How far it went is
+told by the headers, from one to the next; where one cannot be read, nothing behind it is found.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
 
 from kbroker.protocol.errors import KafkaError
-from kbroker.protocol.records.batch import verify_crc
+from kbroker.protocol.records.batch import BatchHeader, verify_crc
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET
 
 log = logging.getLogger(__name__)
 
+_LOOKED_AT = 64
+"""So many of the last batches are read in search of a whole one."""
 
-def end_behind_damage(segment: LogSegment, position: int, latest_epoch: int) -> int:
-    """The offset behind the batch after the one at a position, if the former is whole and the latter is not; else 0."""
-    if _end_of_batch(segment, position, -1):
-        return 0
+
+def end_behind_damage(segment: LogSegment, position: int, end: int, latest_epoch: int) -> int:
+    """The offset behind the last whole batch if the one at a position, where the log ends now, is damaged; else 0."""
     try:
-        return _end_of_batch(segment, position + segment.header_at(position).size, latest_epoch)
+        header = segment.header_at(position)
     except KafkaError:
         return 0
+    if _is_whole(segment, position, header):
+        return 0
+    return _last_end(segment, position + header.size, end, latest_epoch)
 
 
-def end_in_later(segments: Iterable[LogSegment], latest_epoch: int) -> int:
-    """The highest offset behind the first batches of segments, if they are whole; else 0."""
-    return max((_end_of_batch(each, 0, latest_epoch) for each in segments), default=0)
+def end_in_later(segments: Sequence[LogSegment], latest_epoch: int) -> int:
+    """The offset behind the last whole batch of segments, 0 if there is none."""
+    ends = (_last_end(each, 0, each.base_offset, latest_epoch) for each in reversed(segments))
+    return next(filter(None, ends), 0)
 
 
 def lacks_a_segment(segments: Sequence[LogSegment], number: int, end: int, holes_from: int) -> bool:
@@ -65,16 +73,29 @@ def _has_every_offset(segment: LogSegment) -> bool:
     return True
 
 
-def _end_of_batch(segment: LogSegment, position: int, lowest_epoch: int) -> int:
-    """0 if there is none that is whole, or it is of an older epoch: a truncation had dropped it, and it is back."""
-    try:
-        header = segment.header_at(position)
-    except KafkaError:
-        return 0
-    data = segment.file.read(header.size, position) if position + header.size <= segment.size else b""
-    if not data or not verify_crc(data, 0, header.size) or header.partition_leader_epoch < lowest_epoch:
-        return 0
-    return header.next_offset
+def _last_end(segment: LogSegment, position: int, floor: int, lowest_epoch: int) -> int:
+    """The offset behind the last whole batch from a position on, as far as headers lead; 0 if there is none.
+
+    Checksums do not cover base offsets: none is believed that the indexes could not hold, or that one behind it belies.
+    One of an older epoch is no batch of this log: a truncation had dropped it, and it is back.
+    """
+    found: deque[tuple[int, BatchHeader]] = deque(maxlen=_LOOKED_AT)
+    with suppress(KafkaError):
+        for place, header in segment.headers(position):
+            if (
+                floor <= header.base_offset <= header.last_offset <= segment.base_offset + MAX_RELATIVE_OFFSET
+                and header.partition_leader_epoch >= lowest_epoch
+            ):
+                while found and found[-1][1].last_offset >= header.base_offset:
+                    found.pop()
+                found.append((place, header))
+    return next((header.next_offset for place, header in reversed(found) if _is_whole(segment, place, header)), 0)
+
+
+def _is_whole(segment: LogSegment, position: int, header: BatchHeader) -> bool:
+    if position + header.size > segment.size:
+        return False
+    return verify_crc(segment.file.read(header.size, position), 0, header.size)
 
 
 def first_epoch(segment: LogSegment) -> int:

@@ -93,7 +93,7 @@ class Log:
         self.high_watermark = self.log_start_offset
         """Exclusive. log_start_offset <= high_watermark <= log_end_offset."""
         self.promised_offset = 0
-        """Exclusive. What a log had that came back with less, or was cut so; 0 once it was filled, or leads."""
+        """Exclusive. What a log had that came back with less, or was cut so; 0 once filled, or nobody has it."""
         self.first_dirty_offset: int | None = None
         """Where the last compaction ended, None when there was none."""
         self.leader_epochs = LeaderEpochs()

@@ -98,7 +98,7 @@ def open_log(
     opened.high_watermark = min(max(known.high_watermark or 0, start), end)
     promised = max(known.high_watermark or 0, known.recovery_point, opening.had_up_to)
     if end < promised:
-        log.error("%s: ends at %d, but had records up to offset %d", folder, end, promised - 1)
+        log.error("%s: ends at %d, but had records up to at least offset %d", folder, end, promised - 1)
         opened.promised_offset = promised
     opened.first_dirty_offset = known.first_dirty_offset
     opened.leader_epochs = opening.epochs
@@ -446,7 +446,7 @@ def recover_segment(
     if cut:
         reason = why or f"the next segment begins at offset {limits.following}"
         log.warning("%s: cut %d bytes from position %d on: %s", segment.place, cut, position, reason)
-        had_up_to = end_behind_damage(segment, position, epochs.latest_epoch)
+        had_up_to = end_behind_damage(segment, position, end, epochs.latest_epoch)
         segment.cut(position)
     _seal(segment)
     return Recovered(end, cut if why else 0, had_up_to=had_up_to)

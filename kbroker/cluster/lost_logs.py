@@ -1,12 +1,12 @@
 """Replicas whose log is gone, or came back shorter than it was, must not be taken for what they were.
 
-A broker that comes back without a log it had (its disk is new), with less of it than its own checkpoints promise (a
-damaged batch ends a log), or after its machine has lost its power (what was not synced is gone, and nobody can say how
-much that was; a log that is flushed before each acknowledgement has it all), and is still in the ISR may be made the
-leader; then all its followers cut their logs down to what it has. A controller leaves a broker out of the ISRs when it
-dies, unless it does not know of the death: killed together with the controller and back at once, the broker is
-registered anew before the next controller looks. So such a broker registers only when it is in the ISR no more: an
-in-sync replica then fills it before anybody may elect it.
+A broker that comes back without a log it had (its disk is new), with less of it than its own checkpoints promise or
+than was found behind a damaged batch (which ends a log), or after its machine has lost its power (what was not synced
+is gone, and nobody can say how much that was; a log that is flushed before each acknowledgement has it all), and is
+still in the ISR may be made the leader; then all its followers cut their logs down to what it has. A controller leaves
+a broker out of the ISRs when it dies, unless it does not know of the death: killed together with the controller and
+back at once, the broker is registered anew before the next controller looks. So such a broker registers only when it is
+in the ISR no more: an in-sync replica then fills it before anybody may elect it.
 
     others of the ISR live       a controller leaves this broker out as soon as it knows of the death
     none of them lives (yet)     all died together, and may be on their way back with all that was acknowledged: a

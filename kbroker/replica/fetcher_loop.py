@@ -18,7 +18,7 @@ from kbroker.client.connection import Connection
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from kbroker.replica.fetcher import Answered, FetchedPartition, Fetcher, FetchLimits
-from kbroker.replica.follower_log import cut_damaged, follow, settle
+from kbroker.replica.follower_log import cut_damaged, follow, lacks_nothing, settle
 from kbroker.replica.hosted import FLUSH_NEVER, HostedPartition
 from kbroker.replica.inter_broker_versions import follower_versions
 
@@ -350,7 +350,20 @@ class FetcherLoop:
             settle(hosted, data.high_watermark, data.log_start_offset)
             fetched.is_caught_up = data.high_watermark <= partition_log.log_end_offset
             fetched.leader_high_watermark = data.high_watermark
+            if partition_log.promised_offset and data.high_watermark == partition_log.log_end_offset:
+                self._reached_end(fetched, size)
         self._go_on(fetched)
+
+    def _reached_end(self, fetched: FetchedPartition, size: int) -> None:
+        """A short log reaches the leader's high watermark, which may be behind as long as its term has no record.
+
+        It lacks nothing if there is one, or nothing more comes; a session does not tell the latter, but in full.
+        """
+        partition_log = fetched.hosted.log
+        if not size or partition_log.latest_epoch == fetched.leader_epoch:
+            lacks_nothing(partition_log)
+        else:
+            self._fetcher.session_lost()
 
     def _go_on(self, fetched: FetchedPartition) -> None:
         partition_log = fetched.hosted.log

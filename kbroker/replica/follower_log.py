@@ -7,9 +7,13 @@ lower; when it does not have that epoch it cuts to the end of its next lower one
 
 from __future__ import annotations
 
+import logging
+
 from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.replica.hosted import HostedPartition
 from kbroker.segment.log import Log
+
+logger = logging.getLogger(__name__)
 
 
 def follow(hosted: HostedPartition, data: FetchResponse.PartitionData, now_ms: int) -> None:
@@ -43,6 +47,14 @@ def cut_damaged(log: Log, offset: int, now_ms: int) -> None:
         with log.changing("truncate"):
             log.promised_offset = max(log.promised_offset, log.high_watermark)
     log.truncate_to(offset, now_ms)
+
+
+def lacks_nothing(log: Log) -> None:
+    """The log has all that its leader counts as committed: what else lay behind damage was never committed."""
+    with log.changing("fill"):
+        text = "%s: its leader has committed nothing beyond %d: what was there up to %d need not come back"
+        logger.info(text, log.name, log.log_end_offset, log.promised_offset)
+        log.promised_offset = 0
 
 
 def settle(hosted: HostedPartition, high_watermark: int, log_start_offset: int) -> None:

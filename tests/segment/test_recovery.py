@@ -371,7 +371,7 @@ def test_a_log_that_lost_what_it_had_promised_is_short_until_it_is_filled(
     path.write_bytes(data[: len(data) // 2])
     again = reopen(tmp_path, **known)
     assert (again.log_end_offset, again.is_short, again.offset_to_checkpoint) == (5, True, 8)
-    assert "ends at 5, but had records up to offset 7" in caplog.text
+    assert "ends at 5, but had records up to at least offset 7" in caplog.text
     size = len(data) // 10
     for number in (5, 6, 7):
         assert again.is_short

@@ -192,6 +192,40 @@ async def test_a_follower_cuts_committed_records_only_once_it_is_in_the_isr_no_m
     await copies.until_equal()
 
 
+@pytest.mark.parametrize("missing", [0, 1, 3])
+async def test_a_short_log_that_has_all_that_its_leader_has_committed_is_short_no_more(
+    copies: Copies, missing: int
+) -> None:
+    """What lay behind damage may never have been committed: nobody has it, nobody will fill it."""
+    await copies.elect(1, is_new=True)
+    for _ in range(5):
+        await copies.produce(b"committed")
+    await copies.until_equal()
+    short = copies.hosted(3).log
+    with short.changing("recover"):
+        short.promised_offset = 99
+    short.truncate_to(5 - missing)
+    await copies.elect(1)
+    await until(lambda: short.log_end_offset == 5 and not short.is_short)
+    await copies.until_equal()
+
+
+async def test_a_short_log_is_short_as_long_as_its_leader_has_more_than_is_committed(copies: Copies) -> None:
+    await copies.elect(1, is_new=True)
+    await copies.produce(b"committed")
+    await copies.until_equal()
+    await copies.stop(2)  # it stays in the ISR
+    short, leader = copies.hosted(3).log, copies.hosted(1)
+    with short.changing("recover"):
+        short.promised_offset = 99
+    await copies.produce(b"not yet", acks=1)
+    await until(lambda: leader.state.remotes[3].log_end_offset == 2)
+    assert (short.is_short, leader.log.high_watermark) == (True, 1)
+    await copies.elect(1, isr=(1, 3))
+    await until(lambda: not short.is_short)
+    assert short.high_watermark == 2
+
+
 class SlowLine:
     """A connection to a leader that has nothing new, whose answers take `delay_s`."""
 
