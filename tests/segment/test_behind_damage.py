@@ -40,8 +40,8 @@ def test_a_log_with_whole_batches_behind_damage_is_short_whatever_was_promised(
 
 @pytest.mark.parametrize(
     ("number", "byte", "bit", "promised"),
-    [(6, 0, 0x10, 11), (10, 0, 0x10, 10), (10, 2, 1, 10), (8, 7, 0x40, 11), (6, 11, 1, 0), (10, 23, 0x40, 10)],
-    ids=["next", "the last", "the last's fifth byte", "by 64", "a length", "a delta"],
+    [(6, 0, 16, 11), (10, 0, 16, 10), (10, 2, 1, 10), (10, 7, 8, 10), (8, 7, 64, 11), (6, 11, 1, 0), (10, 23, 64, 10)],
+    ids=["next", "the last", "the last's third byte", "the last's lowest byte", "by 64", "a length", "a delta"],
 )
 def test_offsets_behind_damage_are_believed_only_if_they_can_be(
     tmp_path: Path, number: int, byte: int, bit: int, promised: int
@@ -50,6 +50,26 @@ def test_offsets_behind_damage_are_believed_only_if_they_can_be(
     log = new_log(tmp_path)
     fill(log, 11)
     flip(log, [(5, -1, 1), (number, byte, bit)])
+    again = reopen(tmp_path)
+    assert (again.log_end_offset, again.promised_offset) == (5, promised)
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("bits", "promised"),
+    [
+        ([(8, 7, 64), (9, -1, 1), (10, -1, 1)], 8),
+        ([(number, 15, 1) for number in range(6, 11)], 0),
+        ([(number, 15, 1) for number in range(8, 11)], 8),
+    ],
+    ids=["the last whole one belied by a damaged one", "an older epoch", "in part"],
+)
+def test_what_cannot_be_the_logs_own_behind_damage_does_not_count(
+    tmp_path: Path, bits: list[tuple[int, int, int]], promised: int
+) -> None:
+    log = new_log(tmp_path)
+    fill(log, 11, epoch=1)
+    flip(log, [(5, -1, 1), *bits])
     again = reopen(tmp_path)
     assert (again.log_end_offset, again.promised_offset) == (5, promised)
     again.close()
