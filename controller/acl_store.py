@@ -20,7 +20,7 @@ from typing import Any
 
 from kbroker.controller.change_notifications import ChangeNotifications
 from kbroker.controller.znode_operations import BadVersion, NodeExists, NoNode, Znodes
-from kbroker.controller.znodes import MalformedZnode
+from kbroker.controller.znodes import UNREADABLE, MalformedZnode
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern, camel, word_of
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def decode_acls(data: bytes | None, path: str) -> Entries:
             )
             for acl in value.get("acls", ())
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise MalformedZnode(f"{path} does not hold access rules: {error!r}") from error
 
 
@@ -103,7 +103,7 @@ def _decode_extended_change(data: bytes | None, path: str) -> Pattern | None:
         if value["patternType"] != AclPattern.PREFIXED.name:
             raise ValueError(f"pattern type {value['patternType']}")
         return Pattern(word_of(AclResource, value["resourceType"]), AclPattern.PREFIXED, str(value["name"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except UNREADABLE as error:
         raise MalformedZnode(f"{path} names no resource: {error!r}") from error
 
 

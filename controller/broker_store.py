@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,9 @@ from kbroker.controller.znodes import (
 )
 
 log = logging.getLogger(__name__)
+
+_BROKER_ID = re.compile("[0-9]{1,10}")
+"""Nobody else's nodes are to be there; one that is must not keep the cluster without a controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,8 @@ class BrokerStore(Znodes):
 
     async def brokers(self, *, watch: bool = False) -> dict[int, BrokerRegistration]:
         """All live brokers with their epochs; with `watch` both the list and each broker's data are watched."""
-        ids = sorted(int(name) for name in await self.children(znodes.BROKER_IDS, watch=watch))
+        names = await self.children(znodes.BROKER_IDS, watch=watch)
+        ids = sorted(int(name) for name in names if _BROKER_ID.fullmatch(name) and int(name) < 1 << 31)
         found = await self.get_many([znodes.broker_path(broker_id) for broker_id in ids], watch=watch)
         brokers = {}
         for broker_id, node in zip(ids, found, strict=True):

@@ -73,6 +73,10 @@ _LAST_PRODUCER_ID = (1 << 63) - 1
 T = TypeVar("T")
 
 
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+"""What taking a node's data apart may raise, whatever somebody wrote there."""
+
+
 class MalformedZnode(ValueError):
     """What a znode holds is not what Kafka keeps there; the message names the path."""
 
@@ -310,7 +314,7 @@ def parse_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     """An endpoint out of `NAME://host:port`; a name that the map lacks is its own protocol. Raises ValueError."""
     listener, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not separator or not colon:
+    if not separator or not colon or not 0 <= int(port) < 1 << 16:
         raise ValueError(f"no endpoint: {text!r}")
     return Endpoint(listener, host.removeprefix("[").removesuffix("]"), int(port), protocols.get(listener, listener))
 
@@ -335,7 +339,7 @@ def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> BrokerRegis
             features={name: int(each["max_version"]) for name, each in (value.get("features") or {}).items()},
             epoch=epoch,
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except UNREADABLE as error:
         raise MalformedZnode(f"{path} is no broker registration: {error!r}") from error
 
 
@@ -368,11 +372,13 @@ def decode_topic(topic: str, data: bytes | None, version: int = ANY_VERSION) -> 
         removing = value.get("removing_replicas") or {}
         partitions = {
             int(number): ReplicaAssignment(
-                tuple(replicas), tuple(adding.get(number, ())), tuple(removing.get(number, ()))
+                tuple(map(int, replicas)),
+                tuple(map(int, adding.get(number, ()))),
+                tuple(map(int, removing.get(number, ()))),
             )
             for number, replicas in value["partitions"].items()
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except UNREADABLE as error:
         raise MalformedZnode(f"{path} is no topic: {error!r}") from error
     return TopicAssignment(topic_id, dict(sorted(partitions.items())), version)
 
@@ -396,13 +402,13 @@ def decode_partition_state(
         return PartitionState(
             leader=int(value["leader"]),
             leader_epoch=int(value["leader_epoch"]),
-            isr=tuple(value["isr"]),
+            isr=tuple(map(int, value["isr"])),
             controller_epoch=int(value["controller_epoch"]),
             partition_epoch=version,
             leader_recovery_state=int(value.get("leader_recovery_state", RECOVERED)),
             changed_at=changed_at,
         )
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise MalformedZnode(f"{state_path(*partition)} is no partition state: {error!r}") from error
 
 
@@ -424,7 +430,7 @@ def decode_controller(data: bytes | None, version: int) -> ControllerNode:
             int(value.get("kraftControllerEpoch", -1)),
             version,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise MalformedZnode(f"{CONTROLLER} names no broker: {error!r}") from error
 
 
@@ -447,7 +453,7 @@ def decode_feature(data: bytes | None) -> dict[str, int]:
     try:
         features = _load(data, FEATURE)["features"]
         return {name: int(each["max_version_level"]) for name, each in features.items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except UNREADABLE as error:
         raise MalformedZnode(f"{FEATURE} holds no levels: {error!r}") from error
 
 
@@ -501,7 +507,10 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 def decode_log_dir_event(data: bytes | None, path: str) -> int | None:
     """The broker whose log directory failed; None for other events."""
     value = _load(data, path)
-    return int(value["broker"]) if value.get("event") == LOG_DIR_FAILURE and "broker" in value else None
+    try:
+        return int(value["broker"]) if value.get("event") == LOG_DIR_FAILURE and "broker" in value else None
+    except UNREADABLE as error:
+        raise MalformedZnode(f"{path} names no broker: {error!r}") from error
 
 
 def encode_partition_list(partitions: Iterable[TopicPartition]) -> bytes:
@@ -515,7 +524,7 @@ def decode_partition_list(data: bytes | None, path: str) -> list[TopicPartition]
     """The partitions in an ISR change notification or in /admin/preferred_replica_election."""
     try:
         return [TopicPartition(str(each["topic"]), int(each["partition"])) for each in _load(data, path)["partitions"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise MalformedZnode(f"{path} lists no partitions: {error!r}") from error
 
 
@@ -543,7 +552,7 @@ def decode_reassignments(data: bytes | None) -> dict[TopicPartition, tuple[int, 
             if set(each) - {"topic", "partition", "replicas"}:
                 raise MalformedZnode(f"{REASSIGN_PARTITIONS} has unknown keys")
             targets[TopicPartition(str(each["topic"]), int(each["partition"]))] = tuple(map(int, each["replicas"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise MalformedZnode(f"{REASSIGN_PARTITIONS} is no reassignment: {error!r}") from error
     return targets
 
@@ -562,7 +571,7 @@ def decode_producer_id_block(data: bytes | None) -> ProducerIdBlock | None:
     value = _load(data, PRODUCER_ID_BLOCK)
     try:
         return ProducerIdBlock(int(value["broker"]), int(value["block_start"]), int(value["block_end"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise MalformedZnode(f"{PRODUCER_ID_BLOCK} holds no block: {error!r}") from error
 
 

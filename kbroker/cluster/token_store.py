@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.controller.change_notifications import ChangeNotifications
 from kbroker.controller.znode_operations import NodeExists, NoNode, ZooKeeperError
-from kbroker.controller.znodes import MalformedZnode, desanitize, sanitize
+from kbroker.controller.znodes import UNREADABLE, MalformedZnode, desanitize, sanitize
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.security import delegation_tokens
 from kbroker.security.delegation_tokens import DelegationToken, TokenSettings, new_token_id, token_credential
@@ -241,5 +241,5 @@ def decode_token(data: bytes | None, token_id: str) -> DelegationToken:
             tuple(desanitize(str(renewer)) for renewer in renewers),
             *(int(str(value[name])) for name in ("issueTimestamp", "maxTimestamp", "expiryTimestamp")),
         )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except UNREADABLE as error:
         raise MalformedZnode(f"{path}: {error!r}") from None

@@ -321,6 +321,22 @@ async def test_replicas_move_through_the_legacy_node(start: StartNode) -> None:
     assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ([2, 1], [2], [1])
 
 
+async def test_a_node_with_numbers_that_are_none_ends_no_term(start: StartNode) -> None:
+    node = await start(1)
+    epoch = node.runner.controller_epoch
+    data = b'{"version":1,"partitions":[{"topic":"t","partition":1e400,"replicas":[1]}]}'
+    await node.session.create("/admin/reassign_partitions", data)
+    await node.session.create("/log_dir_event_notification/log_dir_event_", b'{"version":1,"event":1,"broker":[1]}')
+    for broker_id in ("abc", "99999999999"):
+        await node.session.create(f"/brokers/ids/{broker_id}", b'{"version":5,"endpoints":["PLAINTEXT://h:1"]}')
+    await node.session.create("/brokers/topics/odd", b'{"version":3,"partitions":{"0":[[1],2]}}')
+    await node.session.create_topics([topic("t", [1])])
+    await until(lambda: node.channels.leaders.get(1) == {("t", 0): 1})
+    listed = await node.runner.list_reassignments(ListPartitionReassignmentsRequest(timeout_ms=1000, topics=None))
+    assert (listed.error_code, node.runner.controller_epoch) == (ErrorCode.NONE, epoch)
+    assert list(node.runner.state.brokers) == [1]
+
+
 async def test_notifications_are_handled_and_removed(start: StartNode) -> None:
     node = await start(1)
     await node.session.create_topics([topic("t", [1])])

@@ -182,6 +182,36 @@ def test_nonsense_is_named_by_its_path(data: bytes | None) -> None:
             read()
 
 
+@pytest.mark.parametrize("number", ["1e400", "-1e999", "[1]", "{}", "null"])
+def test_numbers_that_are_none_are_named_by_their_path(number: str) -> None:
+    place = f'{{"version":1,"partitions":[{{"topic":"t","partition":{number}'.encode()
+    for read in (
+        lambda: znodes.decode_reassignments(place + b',"replicas":[1]}]}'),
+        lambda: znodes.decode_reassignments(place.replace(number.encode(), b'0,"replicas":[%b]}]}' % number.encode())),
+        lambda: znodes.decode_partition_list(place + b"}]}", "/p"),
+        lambda: znodes.decode_log_dir_event(b'{"version":1,"event":1,"broker":%b}' % number.encode(), "/l"),
+        lambda: znodes.decode_topic("t", b'{"version":3,"partitions":{"0":[1,%b]}}' % number.encode()),
+        lambda: znodes.decode_topic(
+            "t", b'{"version":3,"partitions":{"0":[1]},"adding_replicas":{"0":[%b]}}' % number.encode()
+        ),
+        lambda: znodes.decode_partition_state(
+            T0, b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":1,"isr":[%b]}' % number.encode(), 1
+        ),
+        lambda: znodes.decode_controller(b'{"version":2,"brokerid":%b}' % number.encode(), 1),
+        lambda: znodes.decode_partition_state(
+            T0, b'{"controller_epoch":1,"leader":%b,"version":1,"leader_epoch":1,"isr":[1]}' % number.encode(), 1
+        ),
+    ):
+        with pytest.raises(MalformedZnode, match=r"^/"):
+            read()
+
+
+@pytest.mark.parametrize("port", ["999999999999", "65536", "-2", "x"])
+def test_a_port_that_is_none_is_no_registration(port: str) -> None:
+    with pytest.raises(MalformedZnode, match=r"^/brokers/ids/7 "):
+        znodes.decode_broker(7, f'{{"version":5,"endpoints":["PLAINTEXT://h:{port}"]}}'.encode(), 1)
+
+
 def test_a_reassignment_keeps_all_replicas_until_it_is_over() -> None:
     moving = ReplicaAssignment((1, 2)).reassign_to((3, 2))
     assert moving == ReplicaAssignment((3, 2, 1), (3,), (1,))
