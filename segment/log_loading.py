@@ -98,12 +98,10 @@ class LogLoading:
     ) -> None:
         key = (parsed.topic, parsed.partition)
         points, starts, watermarks, dirty = tables
-        config = self._config_of(parsed.topic)
-        is_gapless = directory.has_lost_power and not config.is_compacted and key not in dirty
         known = KnownOffsets(
-            clean, points.get(key, 0), starts.get(key, 0), watermarks.get(key), dirty.get(key), is_gapless
+            clean, points.get(key, 0), starts.get(key, 0), watermarks.get(key), dirty.get(key), directory.has_lost_power
         )
-        opened = open_log(self._setup(directory.path), path, *key, config, known)
+        opened = open_log(self._setup(directory.path), path, *key, self._config_of(parsed.topic), known)
         present = self._table.add(key, opened, bool(parsed.mark))
         if present is not opened:
             self._settle_duplicate(present, opened, bool(parsed.mark))

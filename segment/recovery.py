@@ -20,7 +20,7 @@ from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, verify_crc
 from kbroker.protocol.records.message_set import has_header, messages, read_any_header
 from kbroker.segment import checkpoints, names
-from kbroker.segment.behind_damage import end_behind_damage, end_in_later, first_epoch, is_left_over, lacks_a_segment
+from kbroker.segment.behind_damage import end_behind_damage, end_in_later, first_epoch, is_left_over, lacks_offsets
 from kbroker.segment.files import FilePool, Folder, PooledFile
 from kbroker.segment.leader_epochs import LeaderEpochs
 from kbroker.segment.log import Log
@@ -61,8 +61,8 @@ class KnownOffsets:
     log_start_offset: int = 0
     high_watermark: int | None = None
     first_dirty_offset: int | None = None
-    is_gapless: bool = False
-    """The power was lost, and no compaction leaves gaps: what is missing between two segments was lost, too."""
+    has_lost_power: bool = False
+    """What was not synced is gone, in whatever order the kernel had written it."""
 
 
 def create_log(setup: LogSetup, folder: str, topic: str, partition: int, config: LogConfig, topic_id: bytes) -> Log:
@@ -293,8 +293,8 @@ class _Opening:
         segments = self.segments
         start = max(self.known.log_start_offset, segments[0].base_offset)
         pending = deque(segments[number] for number in suspects)
-        may_lack = self.config.is_compacted or self.known.first_dirty_offset is not None
-        floor = MAX_LONG if may_lack else max(start, self._sure_up_to)
+        was_compacted = self.config.is_compacted or self.known.first_dirty_offset is not None
+        holes_from = MAX_LONG if was_compacted else max(start, self._sure_up_to)
         before: LogSegment | None = None
         """The segment that the producers' state reaches to the end of."""
         while pending:
@@ -312,11 +312,11 @@ class _Opening:
                     pending.appendleft(rest)
             before = segment
             self.end, self.had_up_to = recovered.end, max(self.had_up_to, recovered.had_up_to)
-            is_lost = self.known.is_gapless and recovered.overflow is None
-            reached = max(recovered.end, start) if is_lost else MAX_LONG
-            is_hole = size == segment.size and lacks_a_segment(segments, number, self.end, floor)
+            is_hole = size == segment.size and lacks_offsets(
+                segments, number, self.end, holes_from, self.known.has_lost_power
+            )
             ends_here = recovered.cut_bytes or is_hole or is_left_over(following, sure_up_to, self.epochs.latest_epoch)
-            if following and (ends_here or following.base_offset > reached):
+            if following and ends_here:
                 self.had_up_to = max(self.had_up_to, end_in_later(segments[number + 1 :], self.epochs.latest_epoch))
                 self._drop_behind(number)
                 break

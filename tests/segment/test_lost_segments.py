@@ -31,7 +31,7 @@ def test_a_segment_that_was_lost_with_the_power_leaves_no_hole_in_the_log(tmp_pa
     size = segment.size // batches * kept
     crash(log)
     os.truncate(segment.file.path, size)
-    again = reopen(tmp_path, SMALL, is_gapless=True)
+    again = reopen(tmp_path, SMALL, has_lost_power=True)
     assert (again.log_end_offset, len(again.segments)) == (segment.base_offset + kept, 2)
     assert again.is_short
     again.close()
@@ -46,7 +46,7 @@ def test_what_is_missing_below_the_start_or_may_be_by_right_ends_no_log(tmp_path
     crash(log)
     os.truncate(first.file.path, 0)
     again = reopen(
-        tmp_path, SMALL, is_gapless=starts_behind, log_start_offset=following.base_offset if starts_behind else 0
+        tmp_path, SMALL, has_lost_power=starts_behind, log_start_offset=following.base_offset if starts_behind else 0
     )
     assert (again.log_end_offset, len(again.segments)) == (60, count)
     again.close()
