@@ -94,12 +94,3 @@ class AccessRules:
         for entry in sorted(before - after):
             log.info("access rule removed: %s %s", pattern, entry)
         return before - after
-
-    def patterns_of(self, filters: Iterable[RuleFilter]) -> list[Pattern]:
-        """Return the patterns that filters may mean: those known here, and those which a filter names outright."""
-        wanted = tuple(filters)
-        found = dict.fromkeys(
-            pattern for pattern in self.authorizer.patterns() if any(each.takes(pattern) for each in wanted)
-        )
-        found |= dict.fromkeys(each.only for each in wanted if each.only is not None)
-        return list(found)

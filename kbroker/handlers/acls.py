@@ -21,6 +21,7 @@ from kbroker.protocol.messages.security import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
+from kbroker.replica.turns import Turn, each_in_turns, portions
 from kbroker.security.acls import (
     CLUSTER_NAME,
     AclOperation,
@@ -106,8 +107,9 @@ def _filter(asked: Any) -> RuleFilter | None:
 @handles(CreateAclsRequest, on_cluster(ALTER))
 async def create_acls(services: Services, ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     """Add rules; those that are there already are fine."""
-    rules = _rules(services)
+    rules, turn = _rules(services), Turn()
     for creation in request.creations:
+        await turn.end_if_over()
         codes = _codes(creation)
         _refuse_unknown(*codes)
         if ANY in codes or creation.resource_pattern_type == AclPattern.MATCH:
@@ -115,16 +117,19 @@ async def create_acls(services: Services, ctx: RequestContext, request: CreateAc
     errors: dict[int, KafkaError] = {}
     wanted: dict[Pattern, dict[int, Entry]] = {}
     for number, creation in enumerate(request.creations):
+        await turn.end_if_over()
         try:
             pattern, entry = _rule(creation)
             wanted.setdefault(pattern, {})[number] = entry
         except KafkaError as refusal:
             errors[number] = refusal
     for pattern, entries in wanted.items():
+        await turn.end_if_over()
         error = await _add(rules, pattern, list(entries.values()))
         if error is not None:
             errors |= dict.fromkeys(entries, error)
-    return CreateAclsResponse(results=[_created(errors.get(number)) for number in range(len(request.creations))])
+    numbers = range(len(request.creations))
+    return CreateAclsResponse(results=await each_in_turns(lambda number: _created(errors.get(number)), numbers))
 
 
 def _codes(creation: CreateAclsRequest.AclCreation) -> tuple[int, int, int, int]:
@@ -182,12 +187,18 @@ def _created(error: KafkaError | None) -> CreateAclsResponse.AclCreationResult:
 @handles(DeleteAclsRequest, on_cluster(ALTER))
 async def delete_acls(services: Services, ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Remove the rules that match a filter; one that several match is listed under the first of them."""
-    rules = _rules(services)
-    filters = [_filter(each) for each in request.filters]
+    rules, turn = _rules(services), Turn()
+    filters = await each_in_turns(_filter, request.filters)
     removed_by: list[list[Matching]] = [[] for _ in filters]
-    known = [each for each in filters if each is not None]
-    for pattern in rules.patterns_of(known):
-        about = {number: each for number, each in enumerate(filters) if each is not None and each.takes(pattern)}
+    outright, others = _by_pattern(filters)
+    for pattern in dict.fromkeys((*rules.authorizer.patterns(), *outright)):
+        meant = dict(outright.get(pattern, {}))
+        for portion in portions(others) if others else ((),):
+            meant.update((number, each) for number, each in portion if each.takes(pattern))
+            await turn.end_if_over()
+        if not meant:
+            continue
+        about = dict(sorted(meant.items()))
         error = None
         try:
             removed = await rules.remove(pattern, about.values())
@@ -200,6 +211,20 @@ async def delete_acls(services: Services, ctx: RequestContext, request: DeleteAc
                 removed_by[first].append(_deleted(pattern, entry, error))
     results = [FilterResult(error_code=ErrorCode.NONE, matching_acls=removed) for removed in removed_by]
     return DeleteAclsResponse(filter_results=results)
+
+
+def _by_pattern(
+    filters: Sequence[RuleFilter | None],
+) -> tuple[dict[Pattern, dict[int, RuleFilter]], list[tuple[int, RuleFilter]]]:
+    """Those that name a pattern outright, which another broker may have made just now, and those to be compared."""
+    outright: dict[Pattern, dict[int, RuleFilter]] = {}
+    others: list[tuple[int, RuleFilter]] = []
+    for number, each in enumerate(filters):
+        if each is not None and each.only is not None:
+            outright.setdefault(each.only, {})[number] = each
+        elif each is not None:
+            others.append((number, each))
+    return outright, others
 
 
 def _deleted(pattern: Pattern, entry: Entry, error: KafkaError | None) -> Matching:

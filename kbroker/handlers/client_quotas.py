@@ -18,6 +18,7 @@ from kbroker.protocol.messages.quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from kbroker.replica.turns import Turn
 from kbroker.security.quotas import ANY, CLIENT_KEYS, IP_KEYS, Entity, stored, valid_limit
 
 log = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ async def alter_client_quotas(
     services: Services, ctx: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
     """Set and remove limits, each entity for itself."""
-    entries = []
+    entries, turn = [], Turn()
     for entry in request.entries:
         error = None
         try:
@@ -134,6 +135,7 @@ async def alter_client_quotas(
                 ],
             )
         )
+        await turn.end_if_over()
     return AlterClientQuotasResponse(entries=entries)
 
 

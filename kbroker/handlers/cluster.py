@@ -22,6 +22,8 @@ from kbroker.protocol.messages.metadata import (
 
 UPGRADE = 1
 """Of an update; the other types lower a level, with care or without."""
+MOST_UPDATES = 1_000
+"""Of one request: it is answered in one turn of the loop."""
 BROKERS_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 
 
@@ -62,6 +64,9 @@ async def update_features(
     services: Services, ctx: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
     """Raise or lower the levels of features: the controller, and only what all brokers support."""
+    if len(request.feature_updates) > MOST_UPDATES:
+        text = f"{len(request.feature_updates)} features are more than there can be: send {MOST_UPDATES} at most"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     updates = [
         Update(
             each.feature,

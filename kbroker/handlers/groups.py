@@ -34,7 +34,7 @@ from kbroker.protocol.messages.groups import (
     SyncGroupResponse,
 )
 from kbroker.protocol.schema import Message
-from kbroker.replica.turns import Turn, in_turns, portions
+from kbroker.replica.turns import Turn, Work, in_turns, portions
 from kbroker.security.authorizer import Everything
 
 FIRST_MEMBER_ID_REQUIRED, FIRST_PROTOCOL_TYPE, FIRST_SKIP_ASSIGNMENT = 4, 7, 9
@@ -146,25 +146,32 @@ def heartbeat(services: Services, ctx: RequestContext, request: HeartbeatRequest
 
 
 @handles(LeaveGroupRequest, on_group(READ))
-def leave_group(services: Services, ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def leave_group(
+    services: Services, ctx: RequestContext, request: LeaveGroupRequest
+) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
     """Let members go; before version 3 just one, whose error is the whole answer's."""
     if ctx.api_version < FIRST_LEAVE_MANY:
         error, errors = services.groups.leave(request.group_id, [Leaving(request.member_id, None)])
         return LeaveGroupResponse(error_code=errors[0] if errors else error)
-    leaving = [
-        Leaving(member.member_id, member.group_instance_id, (member.reason or "")[:MAX_REASON])
-        for member in request.members
-    ]
+    return in_turns(_leave_many(services, request))
+
+
+def _leave_many(services: Services, request: LeaveGroupRequest) -> Work[LeaveGroupResponse]:
+    """They all leave at the same moment: before it and after it others have their turns."""
+    leaving = []
+    for member in request.members:
+        leaving.append(Leaving(member.member_id, member.group_instance_id, (member.reason or "")[:MAX_REASON]))
+        yield
     error, errors = services.groups.leave(request.group_id, leaving)
-    return LeaveGroupResponse(
-        error_code=error,
-        members=[
+    answers = []
+    for gone, member_error in zip(leaving, errors, strict=False):
+        answers.append(
             LeaveGroupResponse.MemberResponse(
-                member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=member_error
+                member_id=gone.member_id, group_instance_id=gone.group_instance_id, error_code=member_error
             )
-            for each, member_error in zip(leaving, errors, strict=False)
-        ],
-    )
+        )
+        yield
+    return LeaveGroupResponse(error_code=error, members=answers)
 
 
 # --- groups as a whole ----------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from kbroker.protocol.messages.security import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from kbroker.replica.turns import Turn, each_in_turns, portions
 from kbroker.security.exchange import SCRAM_SHA_256, SCRAM_SHA_512
 from kbroker.security.scram import (
     MINIMUM_ITERATIONS,
@@ -35,6 +36,8 @@ MECHANISMS = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
 """As the wire numbers them."""
 NUMBERS = {name: number for number, name in MECHANISMS.items()}
 LARGEST_ITERATIONS = 16384
+NAMES_AT_ONCE = 1_000
+"""Users that are read from ZooKeeper in one go."""
 Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 Described = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
@@ -48,9 +51,14 @@ async def describe_user_scram_credentials(
 ) -> DescribeUserScramCredentialsResponse:
     """List mechanisms and iterations of the users asked for, or of all, as they stand in ZooKeeper now."""
     asked = Counter(each.name for each in request.users or ())
-    known = await services.users.read(asked or None)
+    if not asked:
+        known = await services.users.read(None)
+    else:
+        known = {}
+        for portion in portions(list(asked), NAMES_AT_ONCE):
+            known |= await services.users.read(portion)
     names = sorted(known) if not asked else list(asked)
-    results = [_described(name, asked[name], known.get(name, {})) for name in names]
+    results = await each_in_turns(lambda name: _described(name, asked[name], known.get(name, {})), names)
     return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=results)
 
 
@@ -86,11 +94,12 @@ async def alter_user_scram_credentials(
     every: list[Any] = [*request.deletions, *request.upsertions]
     for change in every:
         changes.setdefault(change.name, []).append(change)
-    results = []
+    results, turn = [], Turn()
     for user, of_user in changes.items():
         error = await _change(services, user, of_user)
         code = ErrorCode.NONE if error is None else error.code
         results.append(Result(user=user, error_code=code, error_message=None if error is None else error.message))
+        await turn.end_if_over()
     return AlterUserScramCredentialsResponse(results=results)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from kbroker.cluster.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
@@ -17,6 +18,7 @@ from kbroker.handlers.demands import (
     TRANSACTIONAL_ID,
     WRITE,
     Asked,
+    Steps,
     each,
     inside,
     on_cluster,
@@ -41,7 +43,7 @@ from kbroker.protocol.messages.transactions import (
     ListTransactionsResponse,
 )
 from kbroker.replica.reply import Reply
-from kbroker.replica.turns import Turn, Work, in_turns
+from kbroker.replica.turns import Turn, Work, each_in_turns, in_turns, portions
 
 FIRST_BATCHED_VERSION = 4
 """Of AddPartitionsToTxn: for many transactions at once, from brokers."""
@@ -49,6 +51,9 @@ FIRST_FENCED_VERSION = 2
 """Producers that ask with older versions know PRODUCER_FENCED by another name."""
 FIRST_EPOCH_EACH_VERSION = 5
 """Of EndTxn: each transaction has an epoch of its own (KIP-890)."""
+
+TOGETHER = 10
+"""Transactions of a large request of a broker that are worked off at the same time."""
 
 T = TypeVar("T")
 Key = tuple[str, int]
@@ -68,17 +73,27 @@ def known_error(error: ErrorCode, version: int, first_fenced_version: int = FIRS
 # --- AddPartitionsToTxn, AddOffsetsToTxn --------------------------------------------------------------------------
 
 
-def _may_add(asked: Asked) -> None:
+def _may_add(asked: Asked) -> Steps | None:
     """Before brokers asked in this way. One topic that is refused, and nothing is added."""
     request = asked.request
     if not asked.may(WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    wanted = request.v3_and_below_topics
-    refused = {
-        topic.name
-        for topic in wanted
-        if topic.name in INTERNAL_TOPICS or not asked.may(WRITE, TOPIC, topic.name, len(topic.partitions))
-    }
+    steps = _may_write(asked)
+    if asked.ctx.is_large:
+        asked.ctx.ends_with_connection = True  # also while this is looked at
+        return steps
+    for _ in steps:
+        pass
+    return None
+
+
+def _may_write(asked: Asked) -> Steps:
+    wanted = asked.request.v3_and_below_topics
+    refused = set()
+    for topic in wanted:
+        if topic.name in INTERNAL_TOPICS or not asked.may(WRITE, TOPIC, topic.name, len(topic.partitions)):
+            refused.add(topic.name)
+        yield
     if not refused:
         return
     errors = {
@@ -103,7 +118,7 @@ def add_partitions_to_txn(
     """
     ctx.ends_with_connection = True
     if ctx.api_version >= FIRST_BATCHED_VERSION:
-        return _add_for_brokers(services, request)
+        return _add_for_brokers(services, ctx, request)
     if ctx.is_large:
         return _add_many(services, ctx, request)
     keys = _keys(request.v3_and_below_topics)
@@ -112,31 +127,41 @@ def add_partitions_to_txn(
 
 
 def _add_for_brokers(
-    services: Services, request: AddPartitionsToTxnRequest
+    services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     """Where all is only to be verified, a leader waits with batches in hand: that is answered at once."""
     asked = request.transactions
-    if all(each.verify_only for each in asked):
+    if not ctx.is_large and all(each.verify_only for each in asked):
         return AddPartitionsToTxnResponse(results_by_transaction=[_verify(services, each) for each in asked])
-    return _add_or_verify_all(services, asked)
+    return _add_or_verify_all(services, asked, TOGETHER if ctx.is_large else len(asked))
 
 
-async def _add_or_verify_all(services: Services, asked: Sequence[AskedByBroker]) -> AddPartitionsToTxnResponse:
-    results = [_add_or_verify(services, each) for each in asked]
-    return AddPartitionsToTxnResponse(results_by_transaction=await asyncio.gather(*results))
+async def _add_or_verify_all(
+    services: Services, asked: Sequence[AskedByBroker], together: int
+) -> AddPartitionsToTxnResponse:
+    results: list[ResultForBroker] = []
+    for portion in portions(asked, together):
+        results += await asyncio.gather(*(_add_or_verify(services, each) for each in portion))
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 async def _add_many(
     services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    turn = Turn()
-    refused = {}
-    for key in _keys(request.v3_and_below_topics):
-        if (error := _refusal(services, key)) is not None:
-            refused[key] = error
-        await turn.end_if_over()
-    added = _add_all(services, ctx, request, refused)
-    return added if isinstance(added, AddPartitionsToTxnResponse) else await added
+    topics = request.v3_and_below_topics
+    keys = list(_keys(topics))
+    refusals = await each_in_turns(partial(_refusal, services), keys)
+    if any(refusals):
+        errors = {key: error or ErrorCode.OPERATION_NOT_ATTEMPTED for key, error in zip(keys, refusals, strict=True)}
+    else:
+        answer = await services.transactions.add_partitions(
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+            keys,
+        )
+        errors = dict.fromkeys(keys, known_error(answer.error, ctx.api_version))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _topic_results_in_turns(topics, errors))
 
 
 def _refusal(services: Services, key: Key) -> ErrorCode | None:
@@ -192,25 +217,25 @@ async def _add(
 
 
 async def _add_or_verify(services: Services, asked: AskedByBroker) -> ResultForBroker:
-    if asked.verify_only:
-        return _verify(services, asked)
     keys = list(_keys(asked.topics))
     producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
-    unknown = {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for key in keys if not services.metadata.knows(*key)}
-    if unknown:  # when the transaction ends they would count as deleted, and get no marker
-        errors = _none_of(asked.topics, unknown)
+    if asked.verify_only:
+        errors = services.transactions.verify(*producer, keys)
     else:
-        # Of other brokers, for producers whose transactions have epochs of their own.
-        errors = dict.fromkeys(keys, await _add(services, *producer, keys, EPOCH_EACH, may_wait=False))
-    return _result_for_broker(asked, errors)
+        known = await each_in_turns(lambda key: services.metadata.knows(*key), keys)
+        if not all(known):  # when the transaction ends they would count as deleted, and get no marker
+            unknown = [key for key, is_known in zip(keys, known, strict=True) if not is_known]
+            errors = _none_of(asked.topics, dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        else:
+            # Of other brokers, for producers whose transactions have epochs of their own.
+            errors = dict.fromkeys(keys, await _add(services, *producer, keys, EPOCH_EACH, may_wait=False))
+    results = await _topic_results_in_turns(asked.topics, errors)
+    return ResultForBroker(transactional_id=asked.transactional_id, topic_results=results)
 
 
 def _verify(services: Services, asked: AskedByBroker) -> ResultForBroker:
     producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
-    return _result_for_broker(asked, services.transactions.verify(*producer, list(_keys(asked.topics))))
-
-
-def _result_for_broker(asked: AskedByBroker, errors: dict[Key, ErrorCode]) -> ResultForBroker:
+    errors = services.transactions.verify(*producer, list(_keys(asked.topics)))
     return ResultForBroker(transactional_id=asked.transactional_id, topic_results=_topic_results(asked.topics, errors))
 
 
@@ -229,6 +254,21 @@ def _topic_results(topics: Topics, errors: dict[Key, ErrorCode]) -> list[TopicRe
         )
         for topic in topics
     ]
+
+
+async def _topic_results_in_turns(topics: Topics, errors: dict[Key, ErrorCode]) -> list[TopicResult]:
+    turn = Turn()
+    results = []
+    for topic in topics:
+        partitions: list[PartitionResult] = []
+        for portion in portions(topic.partitions):
+            partitions += [
+                PartitionResult(partition_index=partition, partition_error_code=errors[topic.name, partition])
+                for partition in portion
+            ]
+            await turn.end_if_over()
+        results.append(TopicResult(name=topic.name, results_by_partition=partitions))
+    return results
 
 
 @handles(AddOffsetsToTxnRequest, on_transactional_id(WRITE), on_group(READ))

@@ -20,7 +20,7 @@ be awaitable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from time import monotonic
 from typing import TypeVar
 from weakref import WeakSet
@@ -34,6 +34,7 @@ PORTION = 200
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 Work = Generator[None, None, Answer | Awaitable[Answer]]
 
 _under_way: WeakSet[object] = WeakSet()
@@ -68,6 +69,16 @@ def portions(items: Sequence[Item], size: int | None = None) -> Iterator[Sequenc
     size = size or PORTION
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+async def each_in_turns(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return what a quick function makes of each item; many take more than one turn."""
+    results: list[Result] = []
+    turn = Turn()
+    for portion in portions(items):
+        results += map(function, portion)
+        await turn.end_if_over()
+    return results
 
 
 def _turn_s() -> float:

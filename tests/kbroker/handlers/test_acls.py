@@ -9,8 +9,10 @@ import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
+from kbroker.handlers.acls import _by_pattern
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.security import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from kbroker.security.acls import AclPattern, AclResource, Pattern, RuleFilter
 from tests.fixtures.brokers import START_TIMEOUT, broker_properties, forget
 from tests.fixtures.zookeeper import fresh_chroot, remove_chroot
 from tests.kbroker.asking import Ask, asking
@@ -120,6 +122,13 @@ async def test_each_rule_that_cannot_be_says_why(guarded: BrokerProcess) -> None
             assert await create(ask, creation("q"), creation("q", **any_code)) == [UNKNOWN, UNKNOWN]
         assert set(await describe(ask, None)) == {("b", LITERAL)}
         assert await describe(ask, None, resource_type_filter=77) == {}
+
+
+def test_a_filter_that_names_a_pattern_outright_finds_what_this_broker_does_not_know_yet() -> None:
+    known = RuleFilter(AclResource.TOPIC, "new", AclPattern.LITERAL)
+    broad = RuleFilter(AclResource.TOPIC, "new", AclPattern.MATCH)
+    pattern = Pattern(AclResource.TOPIC, AclPattern.LITERAL, "new")
+    assert _by_pattern([None, known, broad, known]) == ({pattern: {1: known, 3: known}}, [(2, broad)])
 
 
 async def test_codes_that_say_they_are_unknown_end_the_connection(guarded: BrokerProcess) -> None:
