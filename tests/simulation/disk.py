@@ -3,7 +3,7 @@
     disk = Disks.add(folder)
     disk.fails = errno.EIO          # from now on; 0: no more
     disk.forget(rng)                # its machine has lost its power
-    undo = disk.flip(rng, path)     # one bit of a file
+    undo = disk.flip(rng, path, 7)  # one bit of a file
 
 Nothing waits for a real disk, and the times at which files were changed are virtual. What is changed is noted until it
 is synced, each file's contents and each folder's names by themselves: when power is lost, a first part of each is kept,
@@ -129,13 +129,13 @@ class Disk:
                 waiting[kept - 1].tear(rng, path)  # type: ignore[attr-defined]
         return lost
 
-    def flip(self, rng: random.Random, path: Path, size: int, is_shown: bool = False) -> Callable[[], None]:
-        """Flip a bit of a file's first bytes; returns what turns it back, if it is still the one.
+    def flip(self, rng: random.Random, path: Path, position: int, is_shown: bool = False) -> Callable[[], None]:
+        """Flip a bit of a file's byte; returns what turns it back, if it is still the one.
 
         `is_shown`: the time of the file tells that it was changed.
         """
         self.flips += 1
-        inode, position = path.stat().st_ino, rng.randrange(size)
+        inode = path.stat().st_ino
         wrong = path.read_bytes()[position] ^ (1 << rng.randrange(8))
 
         def set_byte(value: int) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.records.message_set import has_header, read_any_header
 from kbroker.segment.checkpoints import HIGH_WATERMARKS, read_offsets
 from kbroker.segment.files import Files
@@ -15,6 +17,7 @@ from tests.simulation.inspectors import look_for_damage
 
 SHOWN = 0.75
 """How often a file shows that it was changed: a disk that rots says nothing."""
+BASE_OFFSET_SIZE = 8
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -85,15 +88,30 @@ def _replaced(world: World, disk: Disk) -> Undo:
 
 
 def flip(world: World) -> tuple[str, Undo]:
-    """A bit of a closed segment flips, and flips back; where the file shows that it was changed, it is not served."""
+    """A bit of a closed segment flips, and flips back; where the file shows that it was changed, it is not served.
+
+    A broker trusts what it has written itself, and clients have nothing but checksums: a bit that these leave out
+    flips only where the file shows it.
+    """
     closed = [path for logs in _logs_of_weak(world) for path in logs[:-1]]
     if not closed:
         return kill(world)
     path, broker, is_shown = world.rng.choice(closed), world.brokers[world.weak], world.rng.random() < SHOWN
-    undo = broker.disks[0].flip(world.rng, path, path.stat().st_size, is_shown)
+    position = world.rng.randrange(path.stat().st_size)
+    is_shown = is_shown or is_of_an_offset(path.read_bytes(), position)
+    undo = broker.disks[0].flip(world.rng, path, position, is_shown)
     if is_shown:
         world.inspect(lambda visitor: look_for_damage(visitor, broker, path))
     return f"a bit of {_name(path)} of broker {world.weak} flips{', as its file shows' if is_shown else ''}", undo
+
+
+def is_of_an_offset(data: bytes, position: int) -> bool:
+    """Whether a byte is of a batch's base offset, where no checksum looks."""
+    begins = 0
+    with contextlib.suppress(KafkaError):  # another bit has flipped before
+        while has_header(data, begins) and (size := read_any_header(data, begins).size) <= position - begins:
+            begins += size
+    return position - begins < BASE_OFFSET_SIZE
 
 
 def flip_and_kill(world: World) -> tuple[str, Undo]:
@@ -103,7 +121,7 @@ def flip_and_kill(world: World) -> tuple[str, Undo]:
         return kill(world)
     broker, (path, size) = world.brokers[world.weak], known[-1]
     world.kill(world.weak)
-    undo = broker.disks[0].flip(world.rng, path, size, is_shown=True)
+    undo = broker.disks[0].flip(world.rng, path, world.rng.randrange(size), is_shown=True)
     world.start(world.weak)
     world.inspect(lambda visitor: look_for_damage(visitor, broker, path, undo))
     return f"broker {world.weak} is killed, a bit of {_name(path)} flips, and it is back", lambda: None

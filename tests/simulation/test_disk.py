@@ -6,12 +6,16 @@ import errno
 import os
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kbroker.segment.files import CREATE
 from tests.simulation import disk as disk_module
 from tests.simulation.disk import Disk, Disks
+from tests.simulation.disk_faults import flip
+from tests.simulation.test_inspectors import batches
 
 
 @pytest.fixture
@@ -135,11 +139,11 @@ def test_a_disk_that_fails_answers_every_call_with_its_error(disks: Disks, disk:
 def test_a_bit_flips_and_flips_back_unless_it_was_written_over(disks: Disks, disk: Disk) -> None:
     path = Path(disk.folder) / "log"
     path.write_bytes(b"0123456789")
-    turn_back = disk.flip(random.Random(1), path, 10)
+    turn_back = disk.flip(random.Random(1), path, 9)
     assert sum(bin(one ^ other).count("1") for one, other in zip(path.read_bytes(), b"0123456789", strict=True)) == 1
     turn_back()
     assert path.read_bytes() == b"0123456789"
-    turn_back = disk.flip(random.Random(2), path, 10)
+    turn_back = disk.flip(random.Random(2), path, 4)
     path.write_bytes(b"other")
     turn_back()
     assert path.read_bytes() == b"other"
@@ -148,14 +152,40 @@ def test_a_bit_flips_and_flips_back_unless_it_was_written_over(disks: Disks, dis
 def test_who_looks_at_a_file_is_told_of_a_flip_where_that_is_to_be_shown(disks: Disks, disk: Disk) -> None:
     path = Path(disk.folder) / "log"
     path.write_bytes(b"0123456789")
-    disk.flip(random.Random(1), path, 10)
+    disk.flip(random.Random(1), path, 9)
     assert disks.changed_ns(str(path)) == disk_module.MADE_AT_NS
-    turn_back = disk.flip(random.Random(1), path, 10, is_shown=True)
+    turn_back = disk.flip(random.Random(1), path, 9, is_shown=True)
     flipped = disks.changed_ns(str(path))
     assert flipped > disk_module.MADE_AT_NS
     turn_back()
     assert disks.changed_ns(str(path)) > flipped
     assert disk.flips == 2
+
+
+def test_a_bit_that_no_checksum_covers_flips_only_where_the_file_shows_it(disk: Disk) -> None:
+    folder = Path(disk.folder, "things-0")
+    folder.mkdir()
+    closed, data, begins = folder / "0.log", batches(3), (0, len(batches(1)), len(batches(2)))
+    Path(folder, "3.log").touch()
+    in_offsets, shown = set[bool](), list[object]()
+    for seed in range(400):
+        closed.write_bytes(data)
+        world: Any = SimpleNamespace(
+            weak=1,
+            is_calm=True,
+            rng=random.Random(seed),
+            zookeeper=SimpleNamespace(isr=lambda *of: ()),
+            brokers={1: SimpleNamespace(disks=[disk], is_serving=True)},
+            inspect=shown.append,
+        )
+        shown.clear()
+        flip(world)
+        position = next(at for at, value in enumerate(closed.read_bytes()) if value != data[at])
+        is_in_offset = any(position in range(start, start + 8) for start in begins)
+        assert shown or not is_in_offset, f"seed {seed} flips byte {position}, and nobody can know"
+        if not shown or is_in_offset:
+            in_offsets.add(is_in_offset)
+    assert in_offsets == {True, False}, "offsets flip where that shows, and others where nothing does"
 
 
 def test_only_what_was_synced_outlives_a_loss_of_power(disks: Disks, disk: Disk) -> None:
