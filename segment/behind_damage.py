@@ -44,39 +44,31 @@ def lacks_offsets(segments: Sequence[LogSegment], number: int, end: int, holes_f
     """Whether there were records between the segment of that number, which ends at an offset, and the next one.
 
     Only for logs that were never compacted: they have every offset, and each segment begins where the one before ends.
-    `holes_from`: the next segment must begin beyond that offset. After a loss of power the earlier of two segments may
-    have reached the disk in part, or not at all. Else a whole file is gone; but a log in which offsets are missing
-    elsewhere too was filled by a leader whose log was compacted once, and so was one that lacks more than fits one.
+    A log in which offsets are missing elsewhere, too, was filled by a leader whose log was compacted once, and so was
+    one that lacks more than fits a segment. `holes_from`: the next segment must begin beyond that offset. After a loss
+    of power the earlier of two segments may have reached the disk in part, or not at all; else a whole file is gone.
     """
     if number + 1 == len(segments):
         return False
     following = segments[number + 1]
     gap = following.base_offset - end
-    if following.base_offset <= holes_from or gap <= 0:
+    if following.base_offset <= holes_from or not 0 < gap <= MAX_RELATIVE_OFFSET:
         return False
-    if not has_lost_power and not _is_a_file_gone(segments, number, gap):
+    are_there = segments[number].size and following.size  # a compaction empties some
+    if not (has_lost_power or are_there) or not all(map(_has_every_offset, segments)):
         return False
     log.warning("%s: ends at %d, the next begins at %d", segments[number].place, end, following.base_offset)
     return True
 
 
-def _is_a_file_gone(segments: Sequence[LogSegment], number: int, gap: int) -> bool:
-    if gap > MAX_RELATIVE_OFFSET:
-        return False
-    if not (segments[number].size and segments[number + 1].size):  # files that are there: a compaction empties some
-        return False
-    try:
-        return all(_has_every_offset(each) for each in segments)
-    except KafkaError:
-        return False
-
-
 def _has_every_offset(segment: LogSegment) -> bool:
+    """As far as it can be read."""
     expected = segment.base_offset
-    for _, header in segment.headers():
-        if header.magic != 2 or header.base_offset != expected:
-            return False
-        expected = header.next_offset
+    with suppress(KafkaError):
+        for _, header in segment.headers():
+            if header.magic != 2 or header.base_offset != expected:
+                return False
+            expected = header.next_offset
     return True
 
 

@@ -294,7 +294,7 @@ class _Opening:
         start = max(self.known.log_start_offset, segments[0].base_offset)
         pending = deque(segments[number] for number in suspects)
         was_compacted = self.config.is_compacted or self.known.first_dirty_offset is not None
-        holes_from = MAX_LONG if was_compacted else max(start, self._sure_up_to)
+        holes_from, lost_power = MAX_LONG if was_compacted else max(start, self._sure_up_to), self.known.has_lost_power
         before: LogSegment | None = None
         """The segment that the producers' state reaches to the end of."""
         while pending:
@@ -312,12 +312,11 @@ class _Opening:
                     pending.appendleft(rest)
             before = segment
             self.end, self.had_up_to = recovered.end, max(self.had_up_to, recovered.had_up_to)
-            is_hole = size == segment.size and lacks_offsets(
-                segments, number, self.end, holes_from, self.known.has_lost_power
-            )
-            ends_here = recovered.cut_bytes or is_hole or is_left_over(following, sure_up_to, self.epochs.latest_epoch)
-            if following and ends_here:
-                self.had_up_to = max(self.had_up_to, end_in_later(segments[number + 1 :], self.epochs.latest_epoch))
+            is_hole = size == segment.size and lacks_offsets(segments, number, self.end, holes_from, lost_power)
+            newest = self.epochs.latest_epoch
+            if following and (recovered.cut_bytes or is_hole or is_left_over(following, sure_up_to, newest)):
+                behind = max(segments[-1].base_offset if is_hole else 0, end_in_later(segments[number + 1 :], newest))
+                self.had_up_to = max(self.had_up_to, behind)
                 self._drop_behind(number)
                 break
         self._recovered_to_end = before is segments[-1]

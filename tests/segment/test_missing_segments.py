@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,45 @@ def test_a_log_whose_leader_was_compacted_once_lacks_nothing(tmp_path: Path) -> 
     assert (again.log_end_offset, again.is_short) == (58, False)
     again.close()
     source.close()
+
+
+def test_after_a_loss_of_power_a_log_whose_leader_was_compacted_once_lacks_nothing_either(tmp_path: Path) -> None:
+    (tmp_path / "leader").mkdir()
+    source = new_log(tmp_path / "leader")
+    fill(source, 60)
+    follower = new_log(tmp_path, SMALL)
+    for offset in range(0, 60, 3):
+        follower.append_as_follower(source.read(offset, 1).read(), NOW)
+    crash(follower)
+    again = reopen(tmp_path, SMALL, has_lost_power=True)
+    assert (again.log_end_offset, again.is_short) == (58, False)
+    again.close()
+    source.close()
+
+
+def test_what_cannot_be_read_at_the_end_hides_no_missing_segment(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 60)
+    first = log.segments[2].base_offset
+    remove(log, 2)
+    with Path(log.segments[-1].file.path).open("ab") as file:
+        file.write(bytes(100))
+    again = reopen(tmp_path, SMALL)
+    assert (again.log_end_offset, again.is_short) == (first, True)
+    again.close()
+
+
+def test_a_log_that_ends_before_empty_segments_is_short(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 60)
+    segments = log.segments[-2:]
+    crash(log)
+    for each in segments:
+        os.truncate(each.file.path, 0)
+    again = reopen(tmp_path, SMALL, has_lost_power=True)
+    assert again.log_end_offset == segments[0].base_offset
+    assert (again.is_short, again.promised_offset) == (True, segments[1].base_offset)
+    again.close()
 
 
 def test_a_gap_that_no_segment_could_have_filled_is_none(tmp_path: Path) -> None:
