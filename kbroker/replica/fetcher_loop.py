@@ -351,19 +351,19 @@ class FetcherLoop:
             fetched.is_caught_up = data.high_watermark <= partition_log.log_end_offset
             fetched.leader_high_watermark = data.high_watermark
             if partition_log.promised_offset and data.high_watermark == partition_log.log_end_offset:
-                self._reached_end(fetched, size)
+                self._reached_end(fetched)
         self._go_on(fetched)
 
-    def _reached_end(self, fetched: FetchedPartition, size: int) -> None:
-        """A short log reaches the leader's high watermark, which may be behind as long as its term has no record.
+    def _reached_end(self, fetched: FetchedPartition) -> None:
+        """A short log reaches the leader's high watermark: it lacks nothing, if that is of the leader's own term.
 
-        It lacks nothing if there is one, or nothing more comes; a session does not tell the latter, but in full.
+        Before there is one, the high watermark may be behind what is committed, and an answer without records says
+        nothing: another partition took its room, or what comes next is not in memory.
         """
         partition_log = fetched.hosted.log
-        if not size or partition_log.latest_epoch == fetched.leader_epoch:
-            lacks_nothing(partition_log)
-        else:
-            self._fetcher.session_lost()
+        if partition_log.latest_epoch == fetched.leader_epoch:
+            with suppress(KafkaError):  # its directory has just failed
+                lacks_nothing(partition_log)
 
     def _go_on(self, fetched: FetchedPartition) -> None:
         partition_log = fetched.hosted.log
