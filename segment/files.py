@@ -17,6 +17,7 @@ import os
 import resource
 import shutil
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
@@ -32,6 +33,7 @@ _NO_SENDFILE = (*_CANNOT_TELL, errno.ENOTSOCK)
 _SPARE_DESCRIPTORS = 32
 """Checkpoints, snapshots and folders are opened for a moment only, by whatever thread: they find a descriptor free."""
 LEAST_CAPACITY = 16
+GROW_S = 60.0
 """Of all pools of a process together: fewer than are spare."""
 _PROBE_EVERY = 1 << 19
 _READ_AHEAD_BYTES = 1 << 18
@@ -210,7 +212,7 @@ def first_spare_descriptor() -> int:
 class FilePool:
     """Bounds how many descriptors (and maps) the segments keep open. Thread-safe."""
 
-    __slots__ = ("_first_spare", "_least", "_most", "_open", "capacity", "files", "is_full", "lock")
+    __slots__ = ("_first_spare", "_grows_at", "_least", "_most", "_open", "capacity", "files", "is_full", "lock")
 
     def __init__(self, files: Files | None = None, capacity: int = 0, least: int = LEAST_CAPACITY) -> None:
         """`least`: of its capacity so much is left to it when descriptors are short."""
@@ -218,6 +220,7 @@ class FilePool:
         self.capacity = self._most = capacity or default_capacity()
         self._least = min(least, self._most)
         self._first_spare = first_spare_descriptor()
+        self._grows_at = 0.0
         self.lock = threading.RLock()
         """Guards all descriptors and maps; held for a look-up in a map, too, never while bytes move."""
         self._open: OrderedDict[PooledFile, None] = OrderedDict()
@@ -262,16 +265,23 @@ class FilePool:
         else:  # the system gives the lowest free number
             if descriptor >= self._first_spare:
                 self._close_half()
-            elif descriptor < self._first_spare * 3 // 4:
-                self.capacity = self._most
+            elif self.capacity < self._most and descriptor < self._first_spare * 3 // 4:
+                self._grow()
         file.descriptor = descriptor
         file.closing = file.create = False
         self._open[file] = None
         self.is_full = len(self._open) >= self.capacity
         return descriptor
 
+    def _grow(self) -> None:
+        """Seldom, as low numbers tell little: what this pool has closed itself left them free."""
+        if time.monotonic() >= self._grows_at:
+            self.capacity = min(2 * self.capacity, self._most)
+            self._grows_at = time.monotonic() + GROW_S
+
     def _close_half(self, at_least: int = 0) -> None:
         """Connections took more than their half."""
+        self._grows_at = time.monotonic() + GROW_S
         self.capacity = max(self._least, min(len(self._open) // 2, self._most))
         self._evict(at_least)
 

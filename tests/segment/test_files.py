@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kbroker.segment.files import Buffer, FilePool, FileRemoved, Files, Folder, NotInMemory, PooledFile
+from kbroker.segment.files import GROW_S, Buffer, FilePool, FileRemoved, Files, Folder, NotInMemory, PooledFile
 from kbroker.segment.log_manager import LogManager
 from tests.crash.faults import FaultyFiles
 
@@ -96,8 +96,10 @@ def descriptors(monkeypatch: pytest.MonkeyPatch) -> Descriptors:
 
 
 def test_a_pool_that_gave_way_to_connections_grows_back_once_they_are_gone(
-    tmp_path: Path, descriptors: Descriptors
+    tmp_path: Path, descriptors: Descriptors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
     pool = FilePool(descriptors, capacity=64)
     files = make(pool, tmp_path, 64)
     touch(files[:40])
@@ -108,6 +110,13 @@ def test_a_pool_that_gave_way_to_connections_grows_back_once_they_are_gone(
     touch(files[41:50])
     assert pool.capacity == 20
     descriptors.above = 0
+    touch(files)
+    assert pool.capacity == 20  # low numbers are free, as it has closed some itself
+    now = GROW_S
+    touch(files)
+    assert pool.capacity == 40
+    now = 2 * GROW_S
+    touch(files)
     touch(files)
     assert (pool.capacity, len(pool)) == (64, 64)
     for file in files:
