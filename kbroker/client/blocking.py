@@ -369,13 +369,15 @@ class Consumer(Client):
 
     def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Record]:
         """Return up to max_records (default max_poll_records) records; an empty list after `timeout` s without one."""
-        return self._handed_over(self._client.poll(timeout, max_records))
+        return self._handed_over(lambda: self._client.poll(timeout, max_records))
 
-    def _handed_over(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _handed_over(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a call that gives records; what is interrupted before they are here is delivered again."""
-        handover = Handover(self._client.reader, coroutine)
+        handover = Handover(self._client.reader, call)
         try:
             return self.run(handover.run())
+        except ClientClosed:
+            raise
         except BaseException:
             self._interrupted[handover] = None  # first: the next interrupt may come as soon as this is done
             self._tell(handover.give_up)
@@ -417,7 +419,7 @@ class Consumer(Client):
         """Yield records for ever."""
         reader = self._client.reader
         while True:
-            yield from self._handed_over(reader.next_run())
+            yield from self._handed_over(reader.next_run)
 
     def batches(
         self,
@@ -437,7 +439,9 @@ class Consumer(Client):
         self, max_rows: int, timeout: float | None, headers: bool, values: TypedValues | None
     ) -> Iterator[pyarrow.RecordBatch]:
         while True:
-            batch = self._handed_over(self._client.next_batch(max_rows, timeout, headers=headers, values=values))
+            batch = self._handed_over(
+                lambda: self._client.next_batch(max_rows, timeout, headers=headers, values=values)
+            )
             if batch is None:
                 return
             yield batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from kbroker.client.reader import Reader
@@ -17,9 +17,9 @@ END_S = 1.0
 class Handover(Generic[T]):
     """One such call. What it gave is delivered again if it is given up; the loop runs this."""
 
-    def __init__(self, reader: Reader, coroutine: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, reader: Reader, call: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._reader = reader
-        self._coroutine = coroutine
+        self._call = call
         self._task: asyncio.Task[Any] | None = None
         self._calls_before = 0
         self._is_given_up = False
@@ -27,11 +27,10 @@ class Handover(Generic[T]):
     async def run(self) -> T:
         """Do it, unless it was given up before it has begun."""
         if self._is_given_up:
-            self._coroutine.close()
             raise asyncio.CancelledError
         self._task = asyncio.current_task()
         self._calls_before = self._reader.calls
-        return await self._coroutine
+        return await self._call()
 
     def give_up(self) -> None:
         """Nobody has got its result, or waits for it; to be called again is fine."""

@@ -1,10 +1,11 @@
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from kbroker import Admin, Consumer, Producer
+from kbroker import Admin, ClientClosed, Consumer, Producer
 from kbroker.client.handover import Handover
 from kbroker.dev.broker_process import BrokerProcess
 
@@ -65,8 +66,18 @@ def test_a_call_that_is_given_up_before_it_has_begun_never_begins() -> None:
         begun.append(True)
 
     with Consumer("127.0.0.1:1") as consumer:
-        handover = Handover(consumer._client.reader, call())
+        handover = Handover(consumer._client.reader, call)
         handover.give_up()
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(handover.run())
     assert not begun
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_call_of_a_closed_consumer_leaves_nothing_behind() -> None:
+    consumer = Consumer("127.0.0.1:1")
+    consumer.close()
+    with pytest.raises(ClientClosed):
+        consumer.poll(1)
+    gc.collect()  # a coroutine that was never awaited would warn
+    assert not consumer._interrupted
