@@ -216,14 +216,17 @@ def _has_others_at_work() -> bool:
     return any(not (each.daemon or each is here or each in idle) for each in threading.enumerate())
 
 
-def _is_forked() -> bool:
-    """Whether this is a process of multiprocessing's: those that are forked end without `atexit`."""
+def _ends_without_atexit() -> bool:
+    """Whether this is a process that multiprocessing has forked: nothing is called when its last thread has ended."""
     processes = sys.modules.get("multiprocessing.process")
-    return processes is not None and processes.parent_process() is not None
+    if processes is None or processes.parent_process() is None:
+        return False
+    how = getattr(processes.current_process(), "_start_method", None)  # None: as the program has it
+    return bool((how or sys.modules["multiprocessing"].get_start_method()) != "spawn")
 
 
 def _main_thread_ends() -> None:
-    if _is_forked() or not _has_others_at_work():
+    if _ends_without_atexit() or not _has_others_at_work():
         _close_all()
 
 

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -321,20 +322,44 @@ def work():
     threading.Thread(target=time.sleep, args=(0.5,)).start()
 
 
-child = multiprocessing.get_context("fork").Process(target=work)
-child.start()
-child.join()
-sys.exit(child.exitcode)
+if __name__ == "__main__":
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join()
+    sys.exit(child.exitcode)
+"""
+SPAWNED = """
+import multiprocessing, sys, threading
+from kbroker import Producer
+
+
+def go_on(producer, topic):
+    threading.main_thread().join()
+    producer.send(topic, b"x", partition=0)
+
+
+def work(bootstrap, topic):
+    producer = Producer(bootstrap, linger_ms=60_000)
+    threading.Thread(target=go_on, args=(producer, topic)).start()
+
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=work, args=sys.argv[1:])
+    child.start()
+    child.join()
+    sys.exit(child.exitcode)
 """
 
 
 @pytest.mark.slow
-def test_what_a_forked_process_has_not_sent_goes_out_at_its_end_though_a_thread_goes_on(
-    broker: BrokerProcess, topic_name: str
+@pytest.mark.parametrize("script", [FORKED, SPAWNED], ids=["forked", "spawned"])
+def test_what_a_process_of_multiprocessing_has_not_sent_goes_out_at_its_end_though_a_thread_goes_on(
+    broker: BrokerProcess, topic_name: str, script: str, tmp_path: Path
 ) -> None:
     with Admin(broker.bootstrap) as admin:
         admin.create_topic(topic_name, 1, 1)
-    command = [sys.executable, "-W", "ignore", "-c", FORKED, broker.bootstrap, topic_name]
+    (tmp_path / "script.py").write_text(script)
+    command = [sys.executable, "-W", "ignore", str(tmp_path / "script.py"), broker.bootstrap, topic_name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     with Consumer(broker.bootstrap) as consumer:
