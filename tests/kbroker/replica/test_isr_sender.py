@@ -6,6 +6,7 @@ import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.replication import AlterPartitionRequest, AlterPartitionResponse
+from kbroker.replica.hosted import HostedPartition
 from kbroker.replica.replication import Replication
 from tests.fixtures.copies import Copies, until
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played
@@ -52,25 +53,26 @@ async def leading(played: Played, *partitions: int) -> Controller:
     return controller
 
 
-async def test_the_controller_is_told_in_which_life_a_follower_was_heard(played: Played) -> None:
+async def proposing(played: Played) -> tuple[Controller, HostedPartition]:
+    """A leader that proposes follower 2, whose broker epoch is 77 when it is heard."""
     await played.lead((0,), leader_epoch=1, replicas=(1, 2, 3), isr=(1,), partition_epoch=1)
     controller = Controller()
     replication = played.replicas.replication = Replication(played.replicas, controller)
     hosted = played.replicas.hosted[TOPIC, 0]
     (proposal,) = hosted.state.follower_fetched(2, 0, 0, played.now, (1, 2, 3), 0, broker_epoch=77)
     replication.carry_out(hosted, proposal)
+    return controller, hosted
+
+
+async def test_the_controller_is_told_in_which_life_a_follower_was_heard(played: Played) -> None:
+    controller, _ = await proposing(played)
     await until(lambda: len(controller.asked) == 1)
     (wanted,) = controller.asked[0].topics[0].partitions
     assert [(each.broker_id, each.broker_epoch) for each in wanted.new_isr_with_epochs] == [(1, 7), (2, 77)]
 
 
 async def test_a_follower_that_has_come_back_is_not_taken_for_what_it_was_when_it_was_proposed(played: Played) -> None:
-    await played.lead((0,), leader_epoch=1, replicas=(1, 2, 3), isr=(1,), partition_epoch=1)
-    controller = Controller()
-    replication = played.replicas.replication = Replication(played.replicas, controller)
-    hosted = played.replicas.hosted[TOPIC, 0]
-    (proposal,) = hosted.state.follower_fetched(2, 0, 0, played.now, (1, 2, 3), 0, broker_epoch=77)
-    replication.carry_out(hosted, proposal)
+    controller, hosted = await proposing(played)
     assert hosted.state.follower_fetched(2, 0, 0, played.now, (1, 2, 3), 0, broker_epoch=99) == []
     for tries in (1, 2):
         await until(lambda tries=tries: len(controller.asked) == tries)  # type: ignore[misc]
