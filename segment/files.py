@@ -5,6 +5,10 @@ and more files than descriptors, so a `PooledFile` knows its place and is opened
 recently used ones beyond its capacity. Whoever works on a descriptor *pins* the file: a pinned one is never closed
 under its user, not even when the file is deleted meanwhile (the kernel keeps the bytes of an unlinked file that is
 open).
+
+A disk may take its time to open, to rename and to remove: nobody holds the pool's lock then, and who uses a file that
+is open does not notice. Who does one of these *claims* the file, or the folder, and the next one who wants that waits.
+So a file is opened by the name that it has, and nobody finds another one in its place.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Buffer = bytes | bytearray | memoryview
 
@@ -212,7 +216,19 @@ def first_spare_descriptor() -> int:
 class FilePool:
     """Bounds how many descriptors (and maps) the segments keep open. Thread-safe."""
 
-    __slots__ = ("_first_spare", "_grows_at", "_least", "_most", "_open", "capacity", "files", "is_full", "lock")
+    __slots__ = (
+        "_claimed",
+        "_first_spare",
+        "_given_up",
+        "_grows_at",
+        "_least",
+        "_most",
+        "_open",
+        "capacity",
+        "files",
+        "is_full",
+        "lock",
+    )
 
     def __init__(self, files: Files | None = None, capacity: int = 0, least: int = LEAST_CAPACITY) -> None:
         """`least`: of its capacity so much is left to it when descriptors are short."""
@@ -222,7 +238,10 @@ class FilePool:
         self._first_spare = first_spare_descriptor()
         self._grows_at = 0.0
         self.lock = threading.RLock()
-        """Guards all descriptors and maps; held for a look-up in a map, too, never while bytes move."""
+        """Guards all descriptors and maps; held for a look-up in a map, too, never while bytes or names move."""
+        self._claimed: set[PooledFile | Folder] = set()
+        self._given_up = threading.Condition(self.lock)
+        """Told when a claim ends."""
         self._open: OrderedDict[PooledFile, None] = OrderedDict()
         self.is_full = False
         """Whether another file cannot be opened without closing one; only then it matters who was used last."""
@@ -235,12 +254,32 @@ class FilePool:
         """Return the descriptor (opened if need be), not to be closed before unpin."""
         with self.lock:
             descriptor = file.descriptor
-            if descriptor < 0:
-                descriptor = self._open_file(file)
-            elif self.is_full:
-                self._open.move_to_end(file)
-            file.pins += 1
-            return descriptor
+            if descriptor >= 0:
+                if self.is_full:
+                    self._open.move_to_end(file)
+                file.pins += 1
+                return descriptor
+        with self.claim(file):
+            return self._pin_claimed(file)
+
+    @contextlib.contextmanager
+    def claim(self, what: PooledFile | Folder) -> Iterator[None]:
+        """Be the only one who opens, renames or removes a file, or the files of a folder. One thing at a time."""
+        with self._given_up:
+            while self._is_claimed(what):
+                self._given_up.wait()
+            self._claimed.add(what)
+        try:
+            yield
+        finally:
+            with self._given_up:
+                self._claimed.discard(what)
+                self._given_up.notify_all()
+
+    def _is_claimed(self, what: PooledFile | Folder) -> bool:
+        if isinstance(what, PooledFile):
+            return what in self._claimed or what.folder in self._claimed
+        return any(each is what or (isinstance(each, PooledFile) and each.folder is what) for each in self._claimed)
 
     def unpin(self, file: PooledFile) -> None:
         """Give a pinned file back."""
@@ -249,29 +288,48 @@ class FilePool:
             if file.closing and file.pins == 0:
                 self._close_file(file)
 
+    def _pin_claimed(self, file: PooledFile) -> int:
+        with self.lock:
+            if file.is_removed:
+                raise FileRemoved(errno.ENOENT, "it was removed", file.path)
+            descriptor = file.descriptor
+            if descriptor < 0 and len(self._open) + len(self._claimed) > self.capacity:
+                self._evict()
+            file.pins += 1
+        try:
+            return descriptor if descriptor >= 0 else self._open_file(file)
+        except BaseException:
+            self.unpin(file)
+            raise
+
     def _open_file(self, file: PooledFile) -> int:
-        if file.is_removed:
-            raise FileRemoved(errno.ENOENT, "it was removed", file.path)
-        if len(self._open) >= self.capacity:
-            self._evict()
+        """Open a file that is claimed and pinned."""
         flags = CREATE if file.create else os.O_RDWR | os.O_CLOEXEC
+        was_found = True
         try:
             descriptor = self.files.open(file.path, flags)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            self._close_half(at_least=1)
+            with self.lock:
+                self._close_half(at_least=1)
             descriptor = self.files.open(file.path, flags)
-        else:  # the system gives the lowest free number
-            if descriptor >= self._first_spare:
-                self._close_half()
-            elif self.capacity < self._most and descriptor < self._first_spare * 3 // 4:
-                self._grow()
-        file.descriptor = descriptor
-        file.closing = file.create = False
-        self._open[file] = None
-        self.is_full = len(self._open) >= self.capacity
+            was_found = False
+        with self.lock:
+            if was_found:
+                self._heed(descriptor)
+            file.descriptor = descriptor
+            file.create = False
+            self._open[file] = None
+            self.is_full = len(self._open) >= self.capacity
         return descriptor
+
+    def _heed(self, descriptor: int) -> None:
+        """Give way, or grow back: the system gives the lowest free number."""
+        if descriptor >= self._first_spare:
+            self._close_half()
+        elif self.capacity < self._most and descriptor < self._first_spare * 3 // 4:
+            self._grow()
 
     def _grow(self) -> None:
         """Seldom, as low numbers tell little: what this pool has closed itself left them free."""
@@ -312,15 +370,23 @@ class FilePool:
 
     def rename(self, file: PooledFile, name: str) -> None:
         """Give the file another name in its folder; it may stay open."""
-        with self.lock:
+        with self.claim(file):
             self.files.rename(file.path, f"{file.folder.path}/{name}")
             file.name = name
 
     def move_folder(self, folder: Folder, path: str) -> None:
         """Rename a folder with all its files, which may stay open."""
-        with self.lock, folder.moving:
+        with self.claim(folder), folder.moving:
             self.files.rename(folder.path, path)
             folder.path = path
+
+    def remove(self, file: PooledFile) -> None:
+        """Delete the file, and never open it again."""
+        with self.lock:
+            file.is_removed = True
+        with self.claim(file):  # it may be about to be opened, or to have another name
+            self.close(file)
+            self.files.unlink(file.path)
 
 
 class Folder:
@@ -375,11 +441,13 @@ class PooledFile:
         """When the file was last changed, by whomever."""
         pool = self.pool
         with pool.lock:
-            descriptor = self.descriptor
-            if descriptor < 0 or pool.is_full:
-                descriptor = pool.pin(self)
-                self.pins -= 1
+            if self.descriptor >= 0 and not pool.is_full:
+                return os.fstat(self.descriptor).st_mtime_ns
+        descriptor = pool.pin(self)
+        try:
             return os.fstat(descriptor).st_mtime_ns
+        finally:
+            pool.unpin(self)
 
     def read(self, size: int, position: int) -> bytes:
         """Up to size bytes from position; fewer only at the file's end."""
@@ -412,14 +480,13 @@ class PooledFile:
 
     def _fill_at_once(self, buffer: bytearray, places: Iterable[int]) -> None:
         pool = self.pool
-        with pool.lock:
-            descriptor = self.descriptor
-            if descriptor < 0 or pool.is_full:
-                descriptor = pool.pin(self)
-                self.pins -= 1
+        descriptor = pool.pin(self)
+        try:
             for place in places:
                 if not pool.files.read_at_once(descriptor, buffer, place):
                     raise NotInMemory
+        finally:
+            pool.unpin(self)
 
     def read_ahead(self, size: int, position: int) -> None:
         """Bring these bytes into the page cache. The kernel sees a file that is read, and goes on by itself.
@@ -472,7 +539,4 @@ class PooledFile:
 
     def remove(self) -> None:
         """Delete the file; slices that are pinned can still be read. It may be gone already, with its folder."""
-        with self.pool.lock:
-            self.is_removed = True
-            self.pool.close(self)
-        self.pool.files.unlink(self.path)
+        self.pool.remove(self)

@@ -14,9 +14,13 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections.abc import Callable
+from typing import TypeVar
 
 from kbroker.segment.files import FilePool, Folder, PooledFile
 from kbroker.segment.search import count_up_to
+
+Found = TypeVar("Found")
 
 _LOT = 64
 """Entries that wait in memory before they are written."""
@@ -118,24 +122,38 @@ class IndexFile(PooledFile):
         written, waiting = self._parts
         if number >= written:
             return self._unpack(waiting, number - written)
-        with self.pool.lock:
-            return self._unpack(self._entries(), number)
+        return self._look(lambda entries, _: self._unpack(entries, number))
 
-    def _entries(self) -> mmap.mmap:
-        """The map, made anew when the file has outgrown it. Call it with the pool's lock held."""
-        written = self._parts[0]
-        if self.map is not None and self._mapped >= written:
-            return self.map
-        self.pool.pin(self)
+    def _look(self, look: Callable[[mmap.mmap | bytes, int], Found]) -> Found:
+        """Look into the map, of so many entries, with the pool's lock held: it may not be closed under its reader."""
+        pool = self.pool
+        has_map = self.map is not None and self._mapped >= self._parts[0]
+        if not has_map:
+            pool.pin(self)  # before the lock is taken: the disk may take its time to open a file
         try:
+            with pool.lock:
+                return look(*self._entries())
+        finally:
+            if not has_map:
+                pool.unpin(self)
+
+    def _entries(self) -> tuple[mmap.mmap | bytes, int]:
+        """The map, made anew when the file has outgrown it; the lock is held."""
+        if self.map is not None and self._mapped >= self._parts[0]:
+            return self.map, self._parts[0]
+        self.pool.pin(self)  # lets go of the lock where another thread opens the file: only then
+        try:
+            written = self._parts[0]  # what may be mapped: the log may have been cut
             if self.map is not None:
                 self.map.close()
                 self.map = None
+            if not written:
+                return b"", 0
             self.map = mmap.mmap(self.descriptor, written * self._entry.size, prot=mmap.PROT_READ)
             self._mapped = written
         finally:
             self.pool.unpin(self)
-        return self.map
+        return self.map, written
 
     def _around(self, limit: int, field: int = 0) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
         """The last entry whose field is <= limit and the one behind it, as of one moment; None where there is none."""
@@ -149,15 +167,14 @@ class IndexFile(PooledFile):
                 return self._unpack(waiting, number - 1), following
         if not written:
             return None, following
-        with self.pool.lock:
-            written = min(written, self._parts[0])  # the log may be cut at this moment
-            if not written:
-                return None, following
-            entries = self._entries()
-            number = self._search(entries, written, limit, field)
-            if number < written:
-                following = self._unpack(entries, number)
-            return self._unpack(entries, number - 1) if number else None, following
+
+        def look(entries: mmap.mmap | bytes, count: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+            count = min(written, count)  # the log may be cut at this moment
+            number = self._search(entries, count, limit, field)
+            behind = self._unpack(entries, number) if number < count else following
+            return self._unpack(entries, number - 1) if number else None, behind
+
+        return self._look(look)
 
     def _count_up_to(self, limit: int, field: int = 0) -> int:
         """Number of leading entries whose field is <= limit, for those that cut."""
@@ -166,8 +183,7 @@ class IndexFile(PooledFile):
             return written + self._search(waiting, len(waiting) // self._entry.size, limit, field)
         if not written:
             return 0
-        with self.pool.lock:
-            return self._search(self._entries(), written, limit, field)
+        return self._look(lambda entries, _: self._search(entries, written, limit, field))
 
     def _search(self, entries: bytes | bytearray | mmap.mmap, count: int, limit: int, field: int) -> int:
         """How many of the first `count` entries have a field <= limit."""
@@ -189,7 +205,7 @@ class IndexFile(PooledFile):
                 if self.map is not None:
                     self.map.close()
                     self.map = None
-                self.truncate(count * self._entry.size)
+            self.truncate(count * self._entry.size)
         else:
             self._parts = (written, bytearray(waiting[: (count - written) * self._entry.size]))
         self.count = count

@@ -121,27 +121,31 @@ class LogSegment:
     def index(self) -> OffsetIndex:
         """The offset index, opened on first use."""
         if self._index is None:
+            found = OffsetIndex(self.pool, self.folder, self.base_offset, self._max_index_bytes)
             with self.pool.lock:  # two objects for one file would not know of each other's entries
-                if self._index is None:
-                    self._index = OffsetIndex(self.pool, self.folder, self.base_offset, self._max_index_bytes)
+                self._index = self._index or found
         return self._index
 
     @property
     def time_index(self) -> TimeIndex:
         """The time index, opened on first use."""
         if self._time_index is None:
+            found = TimeIndex(self.pool, self.folder, self.base_offset, self._max_index_bytes)
             with self.pool.lock:
-                if self._time_index is None:
-                    self._time_index = TimeIndex(self.pool, self.folder, self.base_offset, self._max_index_bytes)
+                self._time_index = self._time_index or found
         return self._time_index
 
     def transaction_index(self, create: bool = False) -> TransactionIndex | None:
         """The transaction index; None when the segment has no aborted transaction."""
-        if self._transaction_index is None:
-            path = f"{self.folder.path}/{file_name(self.base_offset, TRANSACTION_INDEX)}"
-            with self.pool.lock:
-                if self._transaction_index is None and (create or os.path.exists(path)):
-                    self._transaction_index = TransactionIndex(self.pool, self.folder, self.base_offset)
+        while self._transaction_index is None:
+            folder = self.folder.path
+            if create or os.path.exists(f"{folder}/{file_name(self.base_offset, TRANSACTION_INDEX)}"):
+                found = TransactionIndex(self.pool, self.folder, self.base_offset)
+                with self.pool.lock:
+                    if self.folder.path == folder:
+                        self._transaction_index = self._transaction_index or found
+            elif not self.folder.was_moved(folder):
+                return None
         return self._transaction_index
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
@@ -244,10 +248,10 @@ class LogSegment:
     def max_timestamp(self) -> int:
         """Largest timestamp of a record here, -1 when there is none."""
         if self._max_timestamp is None:
-            with self.pool.lock:
+            timestamp, offset = self.time_index.last_entry
+            with self.pool.lock:  # whoever appends asks this before it notes a later one
                 if self._max_timestamp is None:
-                    timestamp, self._offset_of_max_timestamp = self.time_index.last_entry
-                    self._max_timestamp = timestamp
+                    self._offset_of_max_timestamp, self._max_timestamp = offset, timestamp
         return self._max_timestamp
 
     @property
@@ -552,24 +556,19 @@ class LogSegment:
     @property
     def has_pending(self) -> bool:
         """Whether index entries wait in memory, or the index files are still to be made."""
-        if self._lacks_indexes:
-            return True
-        return (self._index is not None and self._index.has_pending) or (
-            self._time_index is not None and self._time_index.has_pending
-        )
+        indexes = filter(None, (self._index, self._time_index))
+        return self._lacks_indexes or any(index.has_pending for index in indexes)
 
     def discard(self) -> None:
         """Close the files without writing what waits in memory."""
-        for index in (self._index, self._time_index):
-            if index is not None:
-                index.forget_pending()
+        for index in filter(None, (self._index, self._time_index)):
+            index.forget_pending()
         self.close()
 
     def close(self) -> None:
         """Close the files."""
-        for file in (self.file, self._index, self._time_index, self._transaction_index):
-            if file is not None:
-                file.close()
+        for file in filter(None, (self.file, self._index, self._time_index, self._transaction_index)):
+            file.close()
 
 
 def check_batches(data: Buffer, floor: int, expected: int = -1) -> tuple[int, str]:

@@ -3,6 +3,8 @@
 import errno
 import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -253,6 +255,181 @@ def test_a_write_that_waits_for_its_disk_holds_up_no_other_file(tmp_path: Path) 
     stalling.goes_on.set()
     writer.join()
     assert (len(pool), quick.file_size(), slow.file_size()) == (0, 5, 0)
+
+
+class Lingering(Files):
+    """A disk that takes its time for one kind of call, and is done with it (or fails) long before it says so."""
+
+    __slots__ = ("error", "goes_on", "is_asked", "kind")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.error: OSError | None = None
+        self.goes_on = threading.Event()
+        self.is_asked = threading.Event()
+
+    def _linger(self, kind: str) -> None:
+        if kind == self.kind:
+            self.is_asked.set()
+            assert self.goes_on.wait(20)
+            if self.error is not None:
+                raise self.error
+
+    def rename(self, source: str, target: str) -> None:
+        if self.error is None:
+            super().rename(source, target)
+        self._linger("rename")
+
+    def open(self, path: str, flags: int) -> int:
+        descriptor = super().open(path, flags)
+        self._linger("open " + os.path.basename(path))
+        return descriptor
+
+    def unlink(self, path: str) -> None:
+        super().unlink(path)
+        self._linger("unlink")
+
+
+class Lingered:
+    """A pool on such a disk, two files of it, the first one closed, and threads that want something of it."""
+
+    def __init__(self, path: Path, kind: str, close: bool = True) -> None:
+        (path / "a").mkdir()
+        self.disk = Lingering("")
+        self.pool = FilePool(self.disk, capacity=4)
+        self.file, self.other = make(self.pool, path / "a", 2)
+        self.file.write(b"x", 0)
+        if close:
+            self.file.close()
+        self.disk.kind = kind
+        self._threads: list[threading.Thread] = []
+        self._waiting = 0
+
+    def start(self, do: Callable[[], object]) -> threading.Thread:
+        thread = threading.Thread(target=do)
+        self._threads.append(thread)
+        thread.start()
+        return thread
+
+    def start_waiting(self, do: Callable[[], object]) -> None:
+        """Start what has to wait for the one that is under way."""
+        self._waiting += 1
+        self.start(do)
+        deadline = time.monotonic() + 20
+        waiters: list[object] = self.pool._given_up._waiters  # type: ignore[attr-defined]
+        while len(waiters) < self._waiting and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert len(waiters) == self._waiting
+
+    def end(self) -> None:
+        self._waiting = 0
+        self.disk.goes_on.set()
+        for thread in self._threads:
+            thread.join(20)
+            assert not thread.is_alive()
+
+    def others_go_on(self) -> None:
+        done = self.start(lambda: (self.other.write(b"other", 0), self.other.close(), self.other.read(5, 0)))
+        done.join(20)
+        assert not done.is_alive()
+
+
+@pytest.mark.parametrize("kind", ["rename", "open f0", "unlink"])
+def test_a_disk_that_takes_its_time_for_one_file_holds_up_no_other(tmp_path: Path, kind: str) -> None:
+    lingered = Lingered(tmp_path, kind)
+    do: Callable[[], object]
+    do = {
+        "rename": lambda: lingered.pool.rename(lingered.file, "g"),
+        "open f0": lambda: lingered.file.read(1, 0),
+        "unlink": lingered.file.remove,
+    }[kind]
+    lingered.start(do)
+    assert lingered.disk.is_asked.wait(20)
+    lingered.others_go_on()
+    lingered.end()
+    assert lingered.other.read(5, 0) == b"other"
+
+
+def test_a_file_that_is_open_is_used_while_it_gets_another_name(tmp_path: Path) -> None:
+    lingered = Lingered(tmp_path, "rename", close=False)
+    lingered.start(lambda: lingered.pool.rename(lingered.file, "g"))
+    assert lingered.disk.is_asked.wait(20)
+    done = lingered.start(lambda: (lingered.file.read(1, 0), lingered.file.write(b"y", 0), lingered.file.sync()))
+    done.join(20)
+    assert not done.is_alive()
+    lingered.end()
+    assert (lingered.file.name, (tmp_path / "a" / "g").read_bytes()) == ("g", b"y")
+
+
+@pytest.mark.parametrize("of_folder", [False, True])
+def test_who_opens_a_file_that_has_another_name_since_a_moment_finds_it(tmp_path: Path, of_folder: bool) -> None:
+    lingered, found = Lingered(tmp_path, "rename"), []
+    pool, file = lingered.pool, lingered.file
+    file.create = True  # as that of an index, which is made when it is opened first
+    if of_folder:
+        lingered.start(lambda: pool.move_folder(file.folder, str(tmp_path / "b")))
+    else:
+        lingered.start(lambda: pool.rename(file, "g"))
+    assert lingered.disk.is_asked.wait(20)
+    lingered.start_waiting(lambda: found.append(file.read(1, 0)))
+    lingered.end()
+    assert found == [b"x"]
+    assert [str(each.relative_to(tmp_path)) for each in tmp_path.glob("*/*")] == ["b/f0" if of_folder else "a/g"]
+
+
+def test_of_two_renames_the_second_one_counts_and_what_is_removed_then_is_gone(tmp_path: Path) -> None:
+    lingered = Lingered(tmp_path, "rename")
+    pool, file = lingered.pool, lingered.file
+    lingered.start(lambda: pool.rename(file, "g"))
+    assert lingered.disk.is_asked.wait(20)
+    lingered.start_waiting(lambda: pool.rename(file, "h"))
+    lingered.end()
+    assert (file.name, os.listdir(tmp_path / "a")) == ("h", ["h"])
+
+    lingered.disk.goes_on.clear()
+    lingered.disk.is_asked.clear()
+    lingered.start(lambda: pool.rename(file, "i"))
+    assert lingered.disk.is_asked.wait(20)
+    lingered.start_waiting(file.remove)
+    lingered.end()
+    assert os.listdir(tmp_path / "a") == []
+
+
+def test_a_rename_that_fails_leaves_the_file_its_name_and_those_who_waited_find_it(tmp_path: Path) -> None:
+    lingered, found = Lingered(tmp_path, "rename"), []
+    lingered.disk.error = OSError(errno.EIO, "broken")
+
+    def rename() -> None:
+        with pytest.raises(OSError, match="broken"):
+            lingered.pool.rename(lingered.file, "g")
+        found.append(b"failed")
+
+    lingered.start(rename)
+    assert lingered.disk.is_asked.wait(20)
+    lingered.start_waiting(lambda: found.append(lingered.file.read(1, 0)))
+    lingered.end()
+    assert (sorted(found), lingered.file.name) == ([b"failed", b"x"], "f0")
+
+
+def test_who_is_about_to_open_a_file_does_not_find_its_successor(tmp_path: Path) -> None:
+    lingered, found = Lingered(tmp_path, "open f0"), []
+    (successor,) = make(lingered.pool, tmp_path / "a", 1)
+    lingered.start(lambda: found.append(lingered.file.read(1, 0)))
+    assert lingered.disk.is_asked.wait(20)
+    lingered.start_waiting(lambda: lingered.pool.rename(lingered.file, "f0.deleted"))
+    assert os.listdir(tmp_path / "a") == ["f0"]
+    lingered.end()
+    successor.write(b"y", 0)
+    assert (found, lingered.file.read(1, 0), successor.read(1, 0)) == ([b"x"], b"x", b"y")
+
+
+def test_a_file_that_is_removed_while_it_is_opened_does_not_stay_open(tmp_path: Path) -> None:
+    lingered, found = Lingered(tmp_path, "open f0"), []
+    lingered.start(lambda: found.append(lingered.file.read(1, 0)))
+    assert lingered.disk.is_asked.wait(20)
+    lingered.start_waiting(lingered.file.remove)
+    lingered.end()
+    assert (found, len(lingered.pool), os.listdir(tmp_path / "a")) == ([b"x"], 0, [])
 
 
 def test_a_removed_file_is_never_opened_again(tmp_path: Path) -> None:
