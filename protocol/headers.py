@@ -12,11 +12,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.codec import decode, write_message, write_message_in_steps
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kbroker.protocol.primitives import NO_LIMIT, BytesLike, Part, Reader, Writer
-from kbroker.protocol.schema import Message, schema_of
+from kbroker.protocol.schema import API_BY_KEY, Message, schema_of
 
 M = TypeVar("M", bound=Message)
 

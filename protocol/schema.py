@@ -266,14 +266,35 @@ class Message(Struct):
 
 M = TypeVar("M", bound=type[Message])
 
-REQUESTS: dict[int, type[Message]] = {}
-RESPONSES: dict[int, type[Message]] = {}
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: a request with its response."""
+
+    key: int
+    name: str
+    """Kafka's name, e.g. "Fetch"."""
+    request: type[Message]
+    response: type[Message]
+    min_version: int
+    max_version: int
+    flexible_from: int
+    """First version with compact encoding; above max_version for an API that has none."""
+
+
+API_BY_KEY: dict[int, Api] = {}
+"""Of the messages that are loaded; protocol.apis loads all."""
 DATA: list[type[Message]] = []
 
 
 def schema_of(message_type: type[Struct]) -> Schema:
     """Return the declaration of a message or struct."""
     return message_type.__schema__
+
+
+def api_of(request_type: type[Message]) -> Api:
+    """Return the API of a request's (or response's) class."""
+    return API_BY_KEY[schema_of(request_type).api_key]
 
 
 def request(*, key: int, versions: str, flexible: str) -> Callable[[M], M]:
@@ -283,7 +304,6 @@ def request(*, key: int, versions: str, flexible: str) -> Callable[[M], M]:
         schema = schema_of(cls)
         schema.role, schema.api_key = "request", key
         schema.versions, schema.flexible = parse_versions(versions), parse_versions(flexible)
-        REQUESTS[key] = cls
         return cls
 
     return declare
@@ -296,7 +316,16 @@ def response(*, to: type[Message]) -> Callable[[M], M]:
         schema, asked = schema_of(cls), schema_of(to)
         schema.role, schema.api_key, schema.answers = "response", asked.api_key, to
         schema.versions, schema.flexible = asked.versions, asked.flexible
-        RESPONSES[asked.api_key] = cls
+        last = asked.versions.last
+        API_BY_KEY[asked.api_key] = Api(
+            key=asked.api_key,
+            name=asked.name.removesuffix("Request"),
+            request=to,
+            response=cls,
+            min_version=asked.versions.first,
+            max_version=last,
+            flexible_from=last + 1 if asked.flexible == NEVER else asked.flexible.first,
+        )
         return cls
 
     return declare

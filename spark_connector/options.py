@@ -6,7 +6,6 @@ session timeouts) is let through without effect, so that a job moves by changing
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -66,6 +65,8 @@ class GivenOptions:
         by_lower = {name.lower(): name for name in (*known, BOOTSTRAP)}
         for name in options:
             if name.lower() not in by_lower and not name.lower().startswith(PREFIX):
+                import difflib
+
                 near = difflib.get_close_matches(name.lower(), by_lower, n=1)
                 hint = f'; did you mean "{by_lower[near[0]]}"?' if near else ""
                 names = ", ".join(by_lower.values())

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kbroker.spark_connector.filters import FARTHEST, Pushed
-from kbroker.spark_connector.java_pattern import java_pattern
 from kbroker.spark_connector.offset_ranges import (
     Bounds,
     DataLoss,
@@ -49,6 +48,8 @@ def find_partitions(cluster: PlainCluster, options: ReadOptions) -> list[TopicPa
         return [place for place in selection.assign if place in known]
     topics: Collection[str] = selection.subscribe
     if selection.subscribe_pattern:
+        from kbroker.spark_connector.java_pattern import java_pattern
+
         wanted = java_pattern(selection.subscribe_pattern)
         topics = [name for name in cluster.topics() if wanted.fullmatch(name)]
     return sorted(cluster.partitions(topics))

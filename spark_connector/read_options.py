@@ -11,7 +11,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kbroker.spark_connector.java_pattern import java_pattern
 from kbroker.spark_connector.offset_ranges import EARLIEST, LATEST, TopicPartition
 from kbroker.spark_connector.offset_specs import OffsetSpec, parse_offsets, parse_timestamps
 from kbroker.spark_connector.options import GivenOptions, OptionError
@@ -212,6 +211,8 @@ def _selection(given: GivenOptions) -> Selection:
             raise OptionError(f"subscribe names no topic: {text!r}")
         return Selection(subscribe=topics)
     if chosen[0] == "subscribePattern":
+        from kbroker.spark_connector.java_pattern import java_pattern
+
         try:
             java_pattern(text)
         except ValueError as error:

@@ -10,7 +10,6 @@ from kbroker.spark_connector.columns import plan_columns, schema_ddl
 from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.read_options import ReadOptions, read_options
 from kbroker.spark_connector.worker_process import settle_in
-from kbroker.spark_connector.write_options import WriteOptions, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from kbroker.spark_connector.exactly_once_writer import ExactlyOnceBatchWriter, ExactlyOnceStreamWriter
     from kbroker.spark_connector.sink_layout import SinkLayout
     from kbroker.spark_connector.stream_reader_41 import StreamReader41
+    from kbroker.spark_connector.write_options import WriteOptions
     from kbroker.spark_connector.writer import BatchWriter, StreamWriter
 
 
@@ -82,6 +82,7 @@ class KbrokerDataSource(DataSource):
 
     def _sink(self, schema: StructType, *, streaming: bool) -> tuple[WriteOptions, SinkLayout]:
         from kbroker.spark_connector.sink_layout import sink_layout
+        from kbroker.spark_connector.write_options import write_options
 
         settle_in()
         options = write_options(self.options, streaming=streaming)

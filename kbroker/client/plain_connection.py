@@ -7,13 +7,11 @@ that failed, or whose answer did not come in time, is closed: a late answer neve
 from __future__ import annotations
 
 import socket
-import ssl
 import time
 from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client.authentication import authenticate_plainly
 from kbroker.client.errors import NO_ADDRESS, NotConnected, TimedOut, error_for
 from kbroker.client.security import PLAINTEXT, Security, tls_failure
 from kbroker.client.session import DEFAULT_MAX_FRAME, Response, Session
@@ -22,6 +20,8 @@ from kbroker.protocol.frame import FrameError
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 
 if TYPE_CHECKING:
+    import ssl
+
     from kbroker.protocol.records.buffers import BufferPool
     from kbroker.protocol.schema import Message
 
@@ -73,6 +73,8 @@ class PlainConnection:
 
     def _log_in(self) -> None:
         """Log in, for the first time or anew (KIP-368); what is in flight is answered before, and kept."""
+        from kbroker.client.authentication import authenticate_plainly  # only who logs in needs the mechanisms
+
         deadline = time.monotonic() + self._timeout
         while self._session.in_flight:
             self._receive_more(deadline, self._timeout)

@@ -3,12 +3,12 @@
     Security(security_protocol="SSL", ssl_cafile="ca.pem")
     Security(security_protocol="SASL_SSL", ssl_cafile="ca.pem", sasl_mechanism="PLAIN", sasl_username="me", …)
 
-A broker that connects to others is a client, too: it makes one of its listener's keys.
+A broker that connects to others is a client, too: it makes one of its listener's keys. Whoever connects in clear does
+not load what TLS needs: a Spark query begins in a new process.
 """
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,12 @@ from kbroker.client.errors import ConfigurationError, TlsFailed
 from kbroker.client.settings import check_settings, setting
 from kbroker.protocol.config_def import one_of
 from kbroker.security.security_protocol import SecurityProtocol
-from kbroker.security.stores import KeyStore, StoreError, TrustStore
-from kbroker.security.tls import TlsSettings, client_context
 
 if TYPE_CHECKING:
+    import ssl
+
     from kbroker.client.login import Login, TokenProvider
+    from kbroker.security.tls import TlsSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +114,11 @@ class Security:
         """
         if not self.protocol.has_tls:
             return None
+        import ssl
+
+        from kbroker.security.stores import StoreError
+        from kbroker.security.tls import client_context
+
         try:
             context = client_context(self.tls_settings, self.ssl_cafile)
         except StoreError as error:
@@ -136,6 +142,9 @@ class Security:
     @property
     def tls_settings(self) -> TlsSettings:
         """Those that Java's clients have, too."""
+        from kbroker.security.stores import KeyStore, TrustStore
+        from kbroker.security.tls import TlsSettings
+
         return TlsSettings(
             key_store=KeyStore(
                 type=self.ssl_keystore_type,
@@ -167,6 +176,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 def tls_failure(error: BaseException | None, address: str) -> TlsFailed | None:
     """Return what a client raises when TLS itself has failed; None where the connection did, which may pass."""
+    import ssl
+
     if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return None
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.errors import error_for
-from kbroker.protocol.apis import Api, api_of
 from kbroker.protocol.errors import ErrorCode, MalformedMessage
 from kbroker.protocol.frame import SIZE_BYTES, FrameError, frame_size
 from kbroker.protocol.headers import decode_response, encode_request
 from kbroker.protocol.records.buffers import BufferPool
+from kbroker.protocol.schema import Api, api_of
 
 if TYPE_CHECKING:
     from kbroker.protocol.primitives import Part

@@ -8,7 +8,6 @@ Names are keyword arguments in snake_case; Kafka's dotted names and values as te
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -89,6 +88,8 @@ def check_settings(config: Any) -> None:
 
 
 def _unknown(config_type: type, option: str, name: str, known: list[str]) -> str:
+    import difflib
+
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; known are {', '.join(sorted(known))}"
     return f"{config_type.__name__.removesuffix('Config')} has no argument {option!r}{hint}"

@@ -25,8 +25,8 @@ kio_serial = pytest.importorskip("kio.serial", reason="kio is not installed")
 
 DROPPED_BY_KAFKA_4 = {4, 5, 6, 7}
 MESSAGES = [
-    *(message for key, message in schema.REQUESTS.items() if key not in DROPPED_BY_KAFKA_4),
-    *(message for key, message in schema.RESPONSES.items() if key not in DROPPED_BY_KAFKA_4),
+    *(api.request for key, api in API_BY_KEY.items() if key not in DROPPED_BY_KAFKA_4),
+    *(api.response for key, api in API_BY_KEY.items() if key not in DROPPED_BY_KAFKA_4),
 ]
 EXAMPLES_PER_VERSION = 4
 BITS = {primitives.INT8: 8, primitives.INT16: 16, primitives.INT32: 32, primitives.INT64: 64}

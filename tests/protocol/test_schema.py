@@ -17,9 +17,7 @@ from kbroker.protocol.messages.security import SaslAuthenticateRequest
 from kbroker.protocol.schema import (
     ALWAYS,
     NEVER,
-    REQUESTS,
     REQUIRED,
-    RESPONSES,
     Field,
     Message,
     SchemaType,
@@ -213,7 +211,7 @@ def test_what_is_secret_is_not_shown() -> None:
     assert repr(token) == "SaslAuthenticateRequest(auth_bytes=…)"
     set_to = IncrementalAlterConfigsRequest.AlterableConfig(name="a.password", config_operation=0, value="wonderland")
     assert "wonderland" not in repr(set_to)
-    kinds = [*REQUESTS.values(), *RESPONSES.values()]
+    kinds = [kind for api in apis.API_BY_KEY.values() for kind in (api.request, api.response)]
     inside = (kind for each in kinds for kind in (each, *vars(each).values()))
     messages: list[Any] = [kind for kind in inside if isinstance(kind, SchemaType)]
     secret = {field.name for each in messages for field in schema_of(each).fields if field.is_secret}

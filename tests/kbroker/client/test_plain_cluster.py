@@ -1,6 +1,8 @@
 """Partitions, leaders and offsets, asked without an event loop."""
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -170,3 +172,11 @@ def test_a_topic_is_made_once_and_what_brokers_are_set_to_is_told(broker: Broker
         assert int(cluster.broker_config("transaction.max.timeout.ms")[broker.broker_id]) == 900_000
         with pytest.raises(KafkaError, match=topic_name):
             cluster.create_topic(f"{topic_name}-wide", 1, 5, {})
+
+
+def test_who_connects_in_clear_loads_no_more_than_that_takes() -> None:
+    """Each start of a Spark query has a new Python: what this loads, the query waits for."""
+    unused = ("asyncio", "ssl", "difflib", "kbroker.protocol.apis", "kbroker.protocol.messages.transactions")
+    program = f"import sys, kbroker.client.plain_cluster; print([m for m in {unused} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "[]"
