@@ -20,7 +20,8 @@ from typing import Any
 
 from kbroker.controller.change_notifications import ChangeNotifications
 from kbroker.controller.znode_operations import BadVersion, NodeExists, NoNode, Znodes
-from kbroker.controller.znodes import UNREADABLE, MalformedZnode
+from kbroker.controller.znode_values import UNREADABLE, read_json
+from kbroker.controller.znodes import MalformedZnode
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern, camel, word_of
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ def decode_acls(data: bytes | None, path: str) -> Entries:
     if not data:
         return frozenset()
     try:
-        value = json.loads(data)
+        value = read_json(data)
         if value["version"] != 1:
             raise MalformedZnode(f"{path} has version {value['version']}, 1 is known")
         return frozenset(
@@ -97,7 +98,7 @@ def _decode_literal_change(data: bytes | None, path: str) -> Pattern | None:
 
 def _decode_extended_change(data: bytes | None, path: str) -> Pattern | None:
     try:
-        value = json.loads(data or b"")
+        value = read_json(data)
         if value["version"] != 1:
             return None
         if value["patternType"] != AclPattern.PREFIXED.name:

@@ -259,7 +259,7 @@ class BrokerStore(Znodes):
                 try:
                     topics[name] = znodes.decode_topic(name, node[0], node[1].version)
                 except znodes.MalformedZnode as error:
-                    log.error("topic %s left out: %s", name, error)
+                    log.error("topic %.250s left out: %s", name, error)
         return topics
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, ZooKeeperError | None]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kbroker.controller import znodes
 from kbroker.controller.multi_codec import encoded_size, multis
+from kbroker.controller.wording import count, few
 from kbroker.controller.znode_operations import (
     BadVersion,
     Check,
@@ -30,6 +32,8 @@ from kbroker.controller.znode_operations import (
     failure,
 )
 from kbroker.controller.znodes import Conflict, PartitionState, TopicAssignment, TopicPartition
+
+log = logging.getLogger(__name__)
 
 _CHUNKS_IN_FLIGHT = 4
 _SINGLES_IN_FLIGHT = 100
@@ -87,7 +91,7 @@ class ControllerStore(Znodes):
                 with contextlib.suppress(NodeExists):
                     await self.create(znodes.CONTROLLER_EPOCH, b"0")
                 continue
-            return int(data or b"0"), stat.version
+            return znodes.decode_controller_epoch(data), stat.version
 
     async def resign(self, term: ElectedController) -> None:
         """Give /controller up, if it is still ours."""
@@ -183,14 +187,17 @@ class ControllerStore(Znodes):
         """States of those partitions that have one."""
         wanted = list(partitions)
         found = await self.get_many([znodes.state_path(*each) for each in wanted])
-        states = {}
+        states, unreadable = {}, []
         for partition, node in zip(wanted, found, strict=True):
             if node is not None:
                 try:
                     data, stat = node
                     states[partition] = znodes.decode_partition_state(partition, data, stat.version, stat.mzxid)
-                except znodes.MalformedZnode:
-                    continue
+                except znodes.MalformedZnode as error:
+                    unreadable.append(str(error))
+        if unreadable:
+            advice = "write what its replicas had, then remove /controller: the next one reads it"
+            log.error("%s left without a state (%s): %s", count(len(unreadable), "partition"), advice, few(unreadable))
         return states
 
     # --- topics ---
@@ -248,13 +255,20 @@ class ControllerStore(Znodes):
     # --- the rest ---
 
     async def ensure_feature(self, term: ElectedController, levels: Mapping[str, int] | None = None) -> None:
-        """Make /feature say: enabled, with these levels. A node that says so, with whatever levels, is left alone."""
+        """Make /feature say: enabled, with these levels. A node that says so, with whatever levels, is left alone, and
+        one that says nothing: nobody knows which levels count.
+        """
         try:
             data, _ = await self.get(znodes.FEATURE)
         except NoNode:
             await self.write_fenced(term, [Create(znodes.FEATURE, znodes.encode_feature(levels))])
             return
-        if not znodes.is_feature_enabled(data):
+        try:
+            is_enabled = znodes.is_feature_enabled(data)
+        except znodes.MalformedZnode as error:
+            log.error("features stay as each broker knows them until that node is mended: %s", error)
+            return
+        if not is_enabled:
             await self.set_node(term, znodes.FEATURE, znodes.encode_feature())
 
     async def read_notifications(self, parent: str) -> dict[str, bytes | None]:

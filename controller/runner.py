@@ -79,6 +79,8 @@ class ControllerRunner:
         self._loop_task: asyncio.Task[None] | None = None
         self._rebalance_task: asyncio.Task[None] | None = None
         self._seen: tuple[int, int] | None = None
+        self._lamented = ""
+        """The node that cannot be read, as it was told last."""
         self.on_new_controller: list[Callable[[], None]] = []
         """Called when /controller names another one than before, us included."""
         self._readers: dict[str, Job] = {
@@ -198,6 +200,11 @@ class ControllerRunner:
             self._enqueue_once(self._run_for_controller)
         except (SessionExpired, _TermOver):
             raise
+        except znodes.MalformedZnode as error:
+            if str(error) != self._lamented:
+                self._lamented = str(error)
+                log.error("there is no controller until this node is mended: %s", error)
+            await self._give_up()
         except Exception:
             log.exception("the controller failed; it resigns, so that what is half done is taken up anew")
             await self._give_up()
@@ -325,6 +332,7 @@ class ControllerRunner:
         if elected is None:
             self._enqueue_once(self._run_for_controller)  # sets the watch on whoever was faster
             return
+        self._lamented = ""
         self._see(self._broker_id, now_ms)
         await self._zookeeper.read_controller(watch=True)
         await self._take_over(elected)
@@ -400,8 +408,11 @@ class ControllerRunner:
 
     async def _read_changed_topics(self) -> None:
         if self._orders is not None:
-            names = sorted(self._topics_changed & set(self._machine.state.assignments))
-            self._topics_changed.clear()
+            changed, known = self._topics_changed, set(self._machine.state.assignments)
+            names = sorted(changed & known)
+            if changed - known:  # one that could not be read may be mended now
+                self._enqueue_once(self._read_topic_names)
+            self._topics_changed = set()
             await self._process(events.TopicsModified(await self._orders.read_topics(names)))
 
     async def _read_log_dir_events(self) -> None:

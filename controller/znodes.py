@@ -23,6 +23,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote_plus, unquote_plus
 
 from kbroker.controller.znode_operations import ANY_VERSION
+from kbroker.controller.znode_values import LAST_EPOCH, UNREADABLE, broker_ids, number, read_json, text, topic_name
 from kbroker.protocol.primitives import uuid_from_text, uuid_to_text
 
 CONTROLLER = "/controller"
@@ -67,14 +68,12 @@ LOG_DIR_FAILURE = 1
 NO_LEADER = -1
 RECOVERED = 0
 RECOVERING = 1
-_READ = json.JSONDecoder().decode
 _LAST_PRODUCER_ID = (1 << 63) - 1
+_LAST_PORT = (1 << 16) - 1
+_LAST_LEVEL = (1 << 15) - 1
+_LONGEST_HOST = 1000
 
 T = TypeVar("T")
-
-
-UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
-"""What taking a node's data apart may raise, whatever somebody wrote there."""
 
 
 class MalformedZnode(ValueError):
@@ -211,10 +210,10 @@ class ProducerIdBlock:
     last: int
 
 
-def _load(data: bytes | None, path: str) -> dict[str, Any]:
+def read_object(data: bytes | None, path: str) -> dict[str, Any]:
     """The JSON object in a node, with the path named when there is none."""
     try:
-        value = _READ(str(data or b"", "utf-8"))
+        value = read_json(data)
     except (ValueError, RecursionError) as error:
         raise MalformedZnode(f"{path} does not hold JSON: {error}") from error
     if not isinstance(value, dict):
@@ -285,7 +284,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 def decode_cluster_id(data: bytes | None) -> str:
     """The id in /cluster/id."""
     try:
-        return str(_load(data, CLUSTER_ID)["id"])
+        return str(read_object(data, CLUSTER_ID)["id"])
     except KeyError as error:
         raise MalformedZnode(f"{CLUSTER_ID} has no id") from error
 
@@ -310,33 +309,37 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
     return _dump(value)
 
 
-def parse_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+def parse_endpoint(endpoint: str, protocols: Mapping[str, str]) -> Endpoint:
     """An endpoint out of `NAME://host:port`; a name that the map lacks is its own protocol. Raises ValueError."""
-    listener, separator, address = text.partition("://")
-    host, colon, port = address.rpartition(":")
-    if not separator or not colon or not 0 <= int(port) < 1 << 16:
-        raise ValueError(f"no endpoint: {text!r}")
-    return Endpoint(listener, host.removeprefix("[").removesuffix("]"), int(port), protocols.get(listener, listener))
+    listener, separator, address = text(endpoint).partition("://")
+    host, colon, port_text = address.rpartition(":")
+    if not separator or not colon or len(host) > _LONGEST_HOST:
+        raise ValueError(f"no endpoint: {address!r:.300}")
+    port = number(port_text, 0, _LAST_PORT)
+    return Endpoint(listener, host.removeprefix("[").removesuffix("]"), port, text(protocols.get(listener, listener)))
 
 
 def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> BrokerRegistration:
     """The registration in /brokers/ids/<id>, any version; `epoch` is the node's creation zxid."""
     path = broker_path(broker_id)
-    value = _load(data, path)
+    value = read_object(data, path)
     try:
         if "endpoints" in value:
             protocols = value.get("listener_security_protocol_map") or {}
-            endpoints = tuple(parse_endpoint(text, protocols) for text in value["endpoints"])
+            endpoints = tuple(parse_endpoint(each, protocols) for each in value["endpoints"])
         else:
-            endpoints = (Endpoint("PLAINTEXT", value["host"], int(value["port"])),)
+            endpoints = (Endpoint("PLAINTEXT", text(value["host"]), number(value["port"], 0, _LAST_PORT)),)
         return BrokerRegistration(
             broker_id,
             endpoints,
-            rack=value.get("rack"),
+            rack=None if value.get("rack") is None else text(value["rack"]),
             timestamp_ms=int(value.get("timestamp") or 0),
             jmx_port=int(value.get("jmx_port", -1)),
-            group_protocols=tuple(map(str, value.get("group_protocols") or ())),
-            features={name: int(each["max_version"]) for name, each in (value.get("features") or {}).items()},
+            group_protocols=tuple(map(text, value.get("group_protocols") or ())),
+            features={
+                text(name): number(each["max_version"], 0, _LAST_LEVEL)
+                for name, each in (value.get("features") or {}).items()
+            },
             epoch=epoch,
         )
     except UNREADABLE as error:
@@ -365,21 +368,20 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 def decode_topic(topic: str, data: bytes | None, version: int = ANY_VERSION) -> TopicAssignment:
     """The assignment in /brokers/topics/<topic>; `version` is the znode's."""
     path = topic_path(topic)
-    value = _load(data, path)
+    value = read_object(data, path)
     try:
+        topic_name(topic)
         topic_id = uuid_from_text(value["topic_id"]) if value.get("topic_id") else None
         adding = value.get("adding_replicas") or {}
         removing = value.get("removing_replicas") or {}
         partitions = {
-            int(number): ReplicaAssignment(
-                tuple(map(int, replicas)),
-                tuple(map(int, adding.get(number, ()))),
-                tuple(map(int, removing.get(number, ()))),
+            number(each): ReplicaAssignment(
+                broker_ids(replicas), broker_ids(adding.get(each, [])), broker_ids(removing.get(each, []))
             )
-            for number, replicas in value["partitions"].items()
+            for each, replicas in value["partitions"].items()
         }
     except UNREADABLE as error:
-        raise MalformedZnode(f"{path} is no topic: {error!r}") from error
+        raise MalformedZnode(f"{path:.300} is no topic: {error!r}") from error
     return TopicAssignment(topic_id, dict(sorted(partitions.items())), version)
 
 
@@ -398,14 +400,14 @@ def decode_partition_state(
 ) -> PartitionState:
     """The state in …/state; `version` is the znode's, our partition epoch, `changed_at` its mzxid."""
     try:
-        value = _READ(str(data or b"", "utf-8"))
+        value = read_json(data)
         return PartitionState(
-            leader=int(value["leader"]),
-            leader_epoch=int(value["leader_epoch"]),
-            isr=tuple(map(int, value["isr"])),
-            controller_epoch=int(value["controller_epoch"]),
+            leader=number(value["leader"], NO_LEADER),
+            leader_epoch=number(value["leader_epoch"], 0, LAST_EPOCH),
+            isr=broker_ids(value["isr"]),
+            controller_epoch=number(value["controller_epoch"], -1),
             partition_epoch=version,
-            leader_recovery_state=int(value.get("leader_recovery_state", RECOVERED)),
+            leader_recovery_state=number(value.get("leader_recovery_state", RECOVERED), RECOVERED, RECOVERING),
             changed_at=changed_at,
         )
     except UNREADABLE as error:
@@ -422,16 +424,25 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 
 def decode_controller(data: bytes | None, version: int) -> ControllerNode:
     """Who /controller names."""
-    value = _load(data, CONTROLLER)
+    value = read_object(data, CONTROLLER)
     try:
         return ControllerNode(
-            int(value["brokerid"]),
+            number(value["brokerid"]),
             int(value.get("timestamp") or 0),
             int(value.get("kraftControllerEpoch", -1)),
             version,
         )
     except UNREADABLE as error:
         raise MalformedZnode(f"{CONTROLLER} names no broker: {error!r}") from error
+
+
+def decode_controller_epoch(data: bytes | None) -> int:
+    """The number of controllers that there were."""
+    try:
+        return number(str(data or b"", "utf-8"), 0, LAST_EPOCH)
+    except UNREADABLE as error:
+        advice = "write a number above each controller epoch that the brokers' logs name, below 2^31 - 1"
+        raise MalformedZnode(f"{CONTROLLER_EPOCH} holds no epoch ({advice}): {error!s:.100}") from error
 
 
 def encode_feature(levels: Mapping[str, int] | None = None) -> bytes:
@@ -442,7 +453,7 @@ def encode_feature(levels: Mapping[str, int] | None = None) -> bytes:
 
 def is_feature_enabled(data: bytes | None) -> bool:
     """Whether /feature says that features are enabled and in the present form (version 2)."""
-    value = _load(data, FEATURE)
+    value = read_object(data, FEATURE)
     return value.get("status") == 1 and value.get("version") == 2
 
 
@@ -451,8 +462,8 @@ def decode_feature(data: bytes | None) -> dict[str, int]:
     if not is_feature_enabled(data):
         return {}
     try:
-        features = _load(data, FEATURE)["features"]
-        return {name: int(each["max_version_level"]) for name, each in features.items()}
+        features = read_object(data, FEATURE)["features"]
+        return {text(name): number(each["max_version_level"], 0, _LAST_LEVEL) for name, each in features.items()}
     except UNREADABLE as error:
         raise MalformedZnode(f"{FEATURE} holds no levels: {error!r}") from error
 
@@ -469,12 +480,15 @@ def decode_config(data: bytes | None, path: str) -> dict[str, str]:
     """The overrides in /config/<type>/<entity>; null or empty data means none."""
     if not data:
         return {}
-    config = _load(data, path).get("config")
+    config = read_object(data, path).get("config")
     if config is None:
         return {}
     if not isinstance(config, dict):
         raise MalformedZnode(f"{path} has no object under config")
-    return {str(name): str(value) for name, value in config.items()}
+    try:
+        return {str(name): str(value) for name, value in config.items()}
+    except UNREADABLE as error:
+        raise MalformedZnode(f"{path} holds no texts under config: {error!r}") from error
 
 
 def encode_config_change(entity_type: str, entity: str) -> bytes:
@@ -484,7 +498,7 @@ def encode_config_change(entity_type: str, entity: str) -> bytes:
 
 def decode_config_change(data: bytes | None, path: str) -> tuple[str, str] | None:
     """(type, entity) whose configuration changed; None for a version that nobody knows."""
-    value = _load(data, path)
+    value = read_object(data, path)
     version = value.get("version")
     if version == 2:
         entity_type, separator, entity = str(value.get("entity_path")).partition("/")
@@ -506,9 +520,9 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 def decode_log_dir_event(data: bytes | None, path: str) -> int | None:
     """The broker whose log directory failed; None for other events."""
-    value = _load(data, path)
+    value = read_object(data, path)
     try:
-        return int(value["broker"]) if value.get("event") == LOG_DIR_FAILURE and "broker" in value else None
+        return number(value["broker"]) if value.get("event") == LOG_DIR_FAILURE and "broker" in value else None
     except UNREADABLE as error:
         raise MalformedZnode(f"{path} names no broker: {error!r}") from error
 
@@ -523,7 +537,8 @@ def encode_partition_list(partitions: Iterable[TopicPartition]) -> bytes:
 def decode_partition_list(data: bytes | None, path: str) -> list[TopicPartition]:
     """The partitions in an ISR change notification or in /admin/preferred_replica_election."""
     try:
-        return [TopicPartition(str(each["topic"]), int(each["partition"])) for each in _load(data, path)["partitions"]]
+        partitions = read_object(data, path)["partitions"]
+        return [TopicPartition(text(each["topic"]), number(each["partition"])) for each in partitions]
     except UNREADABLE as error:
         raise MalformedZnode(f"{path} lists no partitions: {error!r}") from error
 
@@ -543,7 +558,7 @@ def encode_reassignments(targets: Mapping[TopicPartition, tuple[int, ...]]) -> b
 
 def decode_reassignments(data: bytes | None) -> dict[TopicPartition, tuple[int, ...]]:
     """The targets in /admin/reassign_partitions. Strict, as Kafka is: unknown keys are an error."""
-    value = _load(data, REASSIGN_PARTITIONS)
+    value = read_object(data, REASSIGN_PARTITIONS)
     if set(value) - {"version", "partitions"}:
         raise MalformedZnode(f"{REASSIGN_PARTITIONS} has unknown keys")
     targets = {}
@@ -551,7 +566,7 @@ def decode_reassignments(data: bytes | None) -> dict[TopicPartition, tuple[int, 
         for each in value["partitions"]:
             if set(each) - {"topic", "partition", "replicas"}:
                 raise MalformedZnode(f"{REASSIGN_PARTITIONS} has unknown keys")
-            targets[TopicPartition(str(each["topic"]), int(each["partition"]))] = tuple(map(int, each["replicas"]))
+            targets[TopicPartition(text(each["topic"]), number(each["partition"]))] = broker_ids(each["replicas"])
     except UNREADABLE as error:
         raise MalformedZnode(f"{REASSIGN_PARTITIONS} is no reassignment: {error!r}") from error
     return targets
@@ -568,9 +583,10 @@ def decode_producer_id_block(data: bytes | None) -> ProducerIdBlock | None:
     """The block that was handed out last; None for null data: none yet."""
     if data is None:
         return None
-    value = _load(data, PRODUCER_ID_BLOCK)
+    value = read_object(data, PRODUCER_ID_BLOCK)
     try:
-        return ProducerIdBlock(int(value["broker"]), int(value["block_start"]), int(value["block_end"]))
+        first = number(value["block_start"], 0, _LAST_PRODUCER_ID)
+        return ProducerIdBlock(int(value["broker"]), first, number(value["block_end"], first, _LAST_PRODUCER_ID))
     except UNREADABLE as error:
         raise MalformedZnode(f"{PRODUCER_ID_BLOCK} holds no block: {error!r}") from error
 

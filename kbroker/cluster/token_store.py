@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from kbroker.controller.change_notifications import ChangeNotifications
 from kbroker.controller.znode_operations import NodeExists, NoNode, ZooKeeperError
-from kbroker.controller.znodes import UNREADABLE, MalformedZnode, desanitize, sanitize
+from kbroker.controller.znode_values import UNREADABLE, read_json
+from kbroker.controller.znodes import MalformedZnode, desanitize, sanitize
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.security import delegation_tokens
 from kbroker.security.delegation_tokens import DelegationToken, TokenSettings, new_token_id, token_credential
@@ -230,7 +231,7 @@ def decode_token(data: bytes | None, token_id: str) -> DelegationToken:
     """Read the data of a token's znode, of versions 1 to 3; raises MalformedZnode."""
     path = f"{TOKENS}/{token_id}"
     try:
-        value: Mapping[str, object] = json.loads(data or b"")
+        value: Mapping[str, object] = read_json(data)
         renewers = value["renewers"]
         if not isinstance(renewers, list) or value["version"] not in (1, 2, 3):
             raise MalformedZnode(f"{path}: another version than 1 to 3, or no list of renewers")

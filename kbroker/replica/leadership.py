@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from kbroker.cluster.topic_names import name_problem
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.replication import (
     LeaderAndIsrRequest,
@@ -130,6 +131,9 @@ class Leadership:
             log.error("%s-%d: the controller's topic id is not that of the log here", order.topic, order.partition)
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if hosted is None:
+            if name_problem(order.topic) is not None or order.partition < 0:
+                log.error("%.250s-%d: ordered by the controller, and no partition's name", order.topic, order.partition)
+                return ErrorCode.INVALID_TOPIC_EXCEPTION
             fresh = Partition(order.topic, order.partition, manager.broker_id)
             return fresh.assignment_error(order.assignment)
         error = hosted.state.assignment_error(order.assignment)

@@ -337,6 +337,60 @@ async def test_a_node_with_numbers_that_are_none_ends_no_term(start: StartNode) 
     assert list(node.runner.state.brokers) == [1]
 
 
+async def test_a_node_that_nobody_understands_keeps_no_other_from_being_served(
+    start: StartNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = await start(1)
+    session = node.session
+    await session.create_topics([topic("good", [1]), topic("odd", [1], [1]), topic("big", [1])])
+    await until(lambda: len(node.channels.leaders.get(1, {})) == 4)
+    (odd, _), (state, _) = await session.get("/brokers/topics/odd"), await session.get(znodes.state_path("big", 0))
+    await session.set("/feature", b"what?")
+    await session.set("/brokers/topics/odd", (odd or b"").replace(b"[1]", b"[99999999999]"))
+    await session.set(znodes.state_path("big", 0), (state or b"").replace(b"[1]", b"[99999999999]"))
+    await session.create("/brokers/ids/9", b'{"version":1,"host":null,"port":1}')
+    await session.create(f"/brokers/topics/{'n' * 250}", b'{"version":3,"partitions":{"0":[1]}}')
+    epoch = node.runner.controller_epoch
+    await session.delete("/controller")
+    await until(lambda: node.runner.controller_epoch > epoch and "good" in node.runner.state.assignments)
+    await session.create_topics([topic("new", [1])])
+    await until(lambda: ("new", 0) in node.channels.leaders[1])
+    assert node.runner.controller_epoch == epoch + 1
+    assert list(node.runner.state.brokers) == [1]
+    text = "\n".join(each.getMessage() for each in caplog.records if each.levelname == "ERROR")
+    assert "Traceback" not in caplog.text
+    assert node.runner.state.assignments.keys() == {"good", "big", "new"}
+    for path in ("/feature", "/brokers/topics/odd", znodes.state_path("big", 0), "/brokers/ids/9", "n" * 250):
+        assert path in text
+    await session.set("/brokers/topics/odd", odd)
+    await until(lambda: "odd" in node.runner.state.assignments)  # in the same term
+    assert node.runner.controller_epoch == epoch + 1
+
+
+async def test_without_an_epoch_there_is_no_controller_and_the_log_says_why(
+    start: StartNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = await start(1)
+    epoch = node.runner.controller_epoch
+    await node.session.set("/controller_epoch", b"what?")
+    await node.session.delete("/controller")
+    await until(lambda: not node.runner.is_active and "/controller_epoch holds no epoch" in caplog.text)
+    await node.session.set("/controller_epoch", b"%d" % (epoch + 10))
+    await until(lambda: node.runner.controller_epoch == epoch + 11)
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_controller_whose_node_names_nobody_runs_again(
+    start: StartNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = await start(1)
+    epoch = node.runner.controller_epoch
+    await node.session.set("/controller", b"what?")
+    await until(lambda: node.runner.controller_epoch > epoch)
+    assert "/controller does not hold JSON" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
 async def test_notifications_are_handled_and_removed(start: StartNode) -> None:
     node = await start(1)
     await node.session.create_topics([topic("t", [1])])

@@ -206,6 +206,78 @@ def test_numbers_that_are_none_are_named_by_their_path(number: str) -> None:
             read()
 
 
+@pytest.mark.parametrize(
+    "topic",
+    [
+        {"partitions": {"0": [99999999999]}},
+        {"partitions": {"0": [-5]}},
+        {"partitions": {"99999999999": [1]}},
+        {"partitions": {"-1": [1]}},
+        {"partitions": {"0": "12"}},
+        {"partitions": {"0": [1.5]}},
+        {"partitions": {"0": [1]}, "adding_replicas": {"0": [99999999999]}},
+        {"partitions": {"0": [1]}, "removing_replicas": {"0": [1 << 31]}},
+        {"partitions": {"0": [1]}, "topic_id": "A" * 40},
+    ],
+)
+def test_a_topic_that_no_request_could_tell_of_is_none(topic: object) -> None:
+    with pytest.raises(MalformedZnode, match=r"^/brokers/topics/t "):
+        znodes.decode_topic("t", json.dumps(topic).encode())
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"leader": 99999999999},
+        {"leader": -2},
+        {"leader_epoch": (1 << 31) - 1},
+        {"leader_epoch": -1},
+        {"controller_epoch": 1 << 31},
+        {"isr": [99999999999]},
+        {"isr": "12"},
+        {"leader_recovery_state": 1000},
+    ],
+)
+def test_a_state_that_no_request_could_tell_of_is_none(state: dict[str, object]) -> None:
+    good = {"version": 1, "leader": 1, "leader_epoch": 0, "isr": [1], "controller_epoch": 1}
+    assert znodes.decode_partition_state(T0, json.dumps(good).encode(), 1).leader == 1
+    with pytest.raises(MalformedZnode, match=r"^/brokers/topics/t/partitions/0/state "):
+        znodes.decode_partition_state(T0, json.dumps(good | state).encode(), 1)
+
+
+@pytest.mark.parametrize(
+    "broker",
+    [
+        {"endpoints": ["PLAINTEXT://" + "h" * 40_000 + ":1"]},
+        {"endpoints": ["PLAINTEXT://\ud800:1"]},
+        {"endpoints": [5]},
+        {"endpoints": ["PLAINTEXT://h:1"], "rack": [1]},
+        {"endpoints": ["PLAINTEXT://h:1"], "rack": "r" * 40_000},
+        {"endpoints": ["PLAINTEXT://h:1"], "listener_security_protocol_map": {"PLAINTEXT": 5}},
+        {"endpoints": ["PLAINTEXT://h:1"], "features": {"x": {"max_version": 40_000}}},
+        {"host": None, "port": 5},
+        {"host": 5, "port": 5},
+    ],
+)
+def test_a_registration_that_no_request_could_tell_of_is_none(broker: dict[str, object]) -> None:
+    with pytest.raises(MalformedZnode, match=r"^/brokers/ids/7 "):
+        znodes.decode_broker(7, json.dumps({"version": 5} | broker).encode(), 1)
+
+
+@pytest.mark.parametrize("data", [None, b"", b"what?", b"-1", b"1.5", b"2147483647", b"99999999999", b"\xff"])
+def test_a_controller_epoch_with_none_above_it_is_none(data: bytes | None) -> None:
+    assert znodes.decode_controller_epoch(b"7") == 7
+    with pytest.raises(MalformedZnode, match=r"^/controller_epoch holds no epoch \(write a number "):
+        znodes.decode_controller_epoch(data)
+
+
+@pytest.mark.parametrize(("first", "last"), [("-9", "5"), ("0", str(1 << 63)), ("9000", "5"), ("x", "5")])
+def test_a_block_of_ids_that_are_none_is_none(first: str, last: str) -> None:
+    data = json.dumps({"version": 1, "broker": 1, "block_start": first, "block_end": last}).encode()
+    with pytest.raises(MalformedZnode, match=r"^/latest_producer_id_block "):
+        znodes.decode_producer_id_block(data)
+
+
 @pytest.mark.parametrize("port", ["999999999999", "65536", "-2", "x"])
 def test_a_port_that_is_none_is_no_registration(port: str) -> None:
     with pytest.raises(MalformedZnode, match=r"^/brokers/ids/7 "):

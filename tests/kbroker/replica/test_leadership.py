@@ -85,6 +85,14 @@ async def test_another_topic_id_is_refused(played: Played) -> None:
     assert errors_of(answer) == [ErrorCode.INCONSISTENT_TOPIC_ID]
 
 
+@pytest.mark.parametrize(("topic", "partition"), [("t" * 250, 0), ("../t", 0), ("", 0), (TOPIC, -1)])
+async def test_what_no_folder_can_be_called_costs_no_directory(played: Played, topic: str, partition: int) -> None:
+    answer = await played.lead([partition], topic)
+    assert errors_of(answer) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert len(played.logs.live_dirs) == 1
+    assert errors_of(await played.lead()) == [0]
+
+
 async def test_a_topic_id_that_comes_later_is_stored(played: Played) -> None:
     await played.lead(topic_id=ZERO_UUID)
     assert errors_of(await played.lead(topic_id=TOPIC_ID)) == [0]
