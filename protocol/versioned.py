@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kbroker.protocol.codec import decode, encode
 from kbroker.protocol.errors import KafkaError, MalformedMessage
-from kbroker.protocol.primitives import BytesLike
+from kbroker.protocol.primitives import NO_LIMIT, BytesLike
 from kbroker.protocol.schema import Message, schema_of
 
 M = TypeVar("M", bound=Message)
@@ -28,7 +28,9 @@ def version_of(buffer: BytesLike) -> int:
     return int.from_bytes(buffer[:_PREFIX_SIZE], "big", signed=True)
 
 
-def decode_versioned(message_type: type[M], buffer: BytesLike, newer_as_newest: bool = False) -> M:
+def decode_versioned(
+    message_type: type[M], buffer: BytesLike, newer_as_newest: bool = False, most_elements: int = NO_LIMIT
+) -> M:
     """Read a message with its version in front; raises MalformedMessage, also for a version that is not known.
 
     Args:
@@ -36,11 +38,12 @@ def decode_versioned(message_type: type[M], buffer: BytesLike, newer_as_newest: 
         buffer: the version and the message; what is behind the message is ignored.
         newer_as_newest: read versions of the future as the newest that is known: what clients agreed upon for
             subscriptions and assignments, to which later versions only add at the end.
+        most_elements: of all arrays together.
     """
     version = version_of(buffer)
     if newer_as_newest:
         version = min(version, schema_of(message_type).versions.last)
     try:
-        return decode(message_type, buffer, version, _PREFIX_SIZE)
+        return decode(message_type, buffer, version, _PREFIX_SIZE, most_elements)
     except KafkaError as error:
         raise MalformedMessage(error.message) from None

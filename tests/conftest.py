@@ -22,6 +22,7 @@ pytest_plugins = (
     "tests.fixtures.brokers",
     "tests.fixtures.certificates",
     "tests.fixtures.data_path",
+    "tests.fixtures.others",
     "tests.fixtures.copies",
     "tests.fixtures.java",
     "tests.fixtures.kafka",

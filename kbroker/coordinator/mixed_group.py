@@ -16,7 +16,7 @@ from kbroker.coordinator.consumer_member import ClassicMembership, ConsumerMembe
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, Leaving, SyncAnswer
 from kbroker.coordinator.member import Member
-from kbroker.coordinator.subscriptions import CONSUMER_PROTOCOL_TYPE
+from kbroker.coordinator.subscriptions import CONSUMER_PROTOCOL_TYPE, MOST_TOPICS
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kbroker.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kbroker.protocol.versioned import decode_versioned, encode_versioned, version_of
@@ -229,7 +229,7 @@ class MixedGroup(ConsumerGroup):
 
 def _subscription(metadata: bytes) -> ConsumerProtocolSubscription:
     try:
-        return decode_versioned(ConsumerProtocolSubscription, metadata, newer_as_newest=True)
+        return decode_versioned(ConsumerProtocolSubscription, metadata, newer_as_newest=True, most_elements=MOST_TOPICS)
     except MalformedMessage as error:
         message = f"the subscription cannot be read: {error}"
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message) from None

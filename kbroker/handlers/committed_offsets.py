@@ -82,6 +82,7 @@ def gather_offsets(
     there = services.metadata.topics
     longest = services.config.offset_metadata_max_bytes
     for topic in topics:
+        yield
         name = topic.name
         known = there.get(name)
         for partition in topic.partitions:
@@ -133,6 +134,7 @@ def _committed_in_turns(
     goes_first = is_about_member and error is not ErrorCode.NONE
     topics = []
     for topic in request.topics:
+        yield
         answers = ElementWriter(OffsetCommitResponse, version)
         for partition in topic.partitions:
             index = partition.partition_index
@@ -224,6 +226,7 @@ def _topics(
     of_topic, of_partition = structs
     topics = []
     for name, indexes in asked.items():
+        yield
         answers = ElementWriter(OffsetFetchResponse, ctx.api_version)
         refused = error
         if not error and wanted is not None and not ctx.authority.may(DESCRIBE, TOPIC, name, "OffsetFetch"):
@@ -261,6 +264,7 @@ async def offset_delete(services: Services, ctx: RequestContext, request: Offset
     metadata, turn = services.metadata, Turn()
     known: list[Key] = []
     for topic in request.topics:
+        await turn.end_if_over()
         for partition in topic.partitions:
             if metadata.partition(topic.name, partition.partition_index) is not None:
                 known.append((topic.name, partition.partition_index))
@@ -273,6 +277,7 @@ async def offset_delete(services: Services, ctx: RequestContext, request: Offset
         errors |= found
     topics = []
     for topic in request.topics:
+        await turn.end_if_over()
         answers = ElementWriter(OffsetDeleteResponse, ctx.api_version)
         for partition in topic.partitions:
             index = partition.partition_index

@@ -10,7 +10,7 @@ from functools import partial
 from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerGroup, ConsumerHeartbeat
 from kbroker.coordinator.consumer_member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, Partitions
 from kbroker.handlers.context import RequestContext, Services
-from kbroker.handlers.demands import DESCRIBE, GROUP, READ, TOPIC, Asked, each, on_group
+from kbroker.handlers.demands import DESCRIBE, GROUP, READ, TOPIC, Asked, Steps, each, on_group
 from kbroker.handlers.groups import describe_each
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -20,7 +20,7 @@ from kbroker.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kbroker.replica.turns import in_turns
+from kbroker.replica.turns import at_once, in_turns
 
 FIRST_CLIENT_MADE_MEMBER_ID = 1
 NOT_TOLD = -1
@@ -28,11 +28,18 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 NOT_ALL_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
 
-def _may_subscribe(asked: Asked) -> None:
+def _may_subscribe(asked: Asked) -> Steps | None:
     """Who may not know of one of the topics hears that, and joins nothing."""
-    names = Counter(asked.request.subscribed_topic_names or ())
-    refused = [name for name, times in names.items() if not asked.may(DESCRIBE, TOPIC, name, times)]
-    if refused:
+    steps = _judge(asked, Counter(asked.request.subscribed_topic_names or ()))
+    return steps if asked.ctx.is_large else at_once(steps)
+
+
+def _judge(asked: Asked, names: Counter[str]) -> Steps:
+    is_refused = False
+    for name, times in names.items():
+        is_refused |= not asked.may(DESCRIBE, TOPIC, name, times)
+        yield
+    if is_refused:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from functools import partial
@@ -16,7 +17,7 @@ from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TOPIC, each, inside, on_group
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
-from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -37,7 +38,11 @@ from kbroker.protocol.schema import Message
 from kbroker.replica.turns import Turn, Work, in_turns, portions
 from kbroker.security.authorizer import Everything
 
+log = logging.getLogger(__name__)
+
 FIRST_MEMBER_ID_REQUIRED, FIRST_PROTOCOL_TYPE, FIRST_SKIP_ASSIGNMENT = 4, 7, 9
+MOST_PROTOCOLS = 100
+"""Assignors that a member may name: each counts for all members. Clients name two or three."""
 MAX_REASON = 255
 """Characters of a member's own reason that are kept."""
 FIRST_SYNC_PROTOCOL = 5
@@ -59,6 +64,10 @@ def join_group(
     """Join a group; the answer comes when the generation is complete."""
     version = ctx.api_version
     client_id = ctx.client_id or ""
+    if len(request.protocols) > MOST_PROTOCOLS:
+        text = f"a member names {len(request.protocols)} protocols, more than {MOST_PROTOCOLS}"
+        log.info("refusing group %s, client %s from %s: %s", request.group_id, client_id, ctx.client_host, text)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     wanted = JoinRequest(
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,

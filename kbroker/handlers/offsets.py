@@ -55,6 +55,7 @@ def _list_offsets(
     times: Counter[Key] = Counter()
     wanted: dict[str, dict[Key, tuple[Log, int]]] = {}
     for topic in request.topics:
+        yield
         for each in topic.partitions:
             key = topic.name, each.partition_index
             times[key] += 1
@@ -102,6 +103,7 @@ def _listed_in_turns(
 ) -> Generator[None, None, ListOffsetsResponse]:
     topics = []
     for topic in request.topics:
+        yield
         answers = ElementWriter(ListOffsetsResponse, version)
         for wanted in topic.partitions:
             asked_twice = times[topic.name, wanted.partition_index] > 1
@@ -211,6 +213,7 @@ def _ends_of_epochs(
 ) -> Generator[None, None, OffsetForLeaderEpochResponse]:
     topics = []
     for topic in request.topics:
+        yield
         answers = ElementWriter(OffsetForLeaderEpochResponse, version)
         for wanted in topic.partitions:
             try:
@@ -245,6 +248,7 @@ def _delete_records(
     results: list[KafkaError | HostedPartition] = waiting.results
     refusals: dict[ErrorCode, KafkaError] = {}
     for topic in request.topics:
+        yield
         for wanted in topic.partitions:
             yield
             try:
@@ -285,6 +289,7 @@ def _deletion_answer(
     topics = []
     remaining = iter(results)
     for topic in request.topics:
+        yield
         answers = ElementWriter(DeleteRecordsResponse, version)
         for wanted, result in zip(topic.partitions, remaining, strict=False):
             if isinstance(result, KafkaError):

@@ -35,6 +35,7 @@ def describe_producers(
 def _describe(services: Services, version: int, request: DescribeProducersRequest) -> Work:
     topics = []
     for topic in request.topics:
+        yield
         answers = ElementWriter(Response, version)
         problem = name_problem(topic.name)
         for partition in topic.partition_indexes:

@@ -268,6 +268,7 @@ async def _topic_results_in_turns(topics: Topics, errors: dict[Key, ErrorCode]) 
             ]
             await turn.end_if_over()
         results.append(TopicResult(name=topic.name, results_by_partition=partitions))
+        await turn.end_if_over()
     return results
 
 

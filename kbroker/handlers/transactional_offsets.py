@@ -71,6 +71,7 @@ def _answer(
 ) -> Generator[None, None, TxnOffsetCommitResponse]:
     topics = []
     for topic in request.topics:
+        yield
         answers = ElementWriter(TxnOffsetCommitResponse, version)
         for partition in topic.partitions:
             index = partition.partition_index

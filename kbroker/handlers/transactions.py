@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator, Sequence
+from typing import Any
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.local_markers import brought_by_marker
@@ -14,7 +15,7 @@ from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, Write
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.replica.appending import ALL_IN_SYNC, Outcome
 from kbroker.replica.delayed import DelayedAnswer
-from kbroker.replica.turns import Work, in_turns
+from kbroker.replica.turns import Work, at_once, finished, in_turns
 from kbroker.segment.log import AppendOrigin
 
 Marker = WriteTxnMarkersRequest.WritableTxnMarker
@@ -36,56 +37,58 @@ def write_txn_markers(
 
 
 def _write(services: Services, ctx: RequestContext, request: WriteTxnMarkersRequest) -> Work[WriteTxnMarkersResponse]:
-    replicas, now_ms = services.replicas, ctx.received_at
-    answer = DelayedAnswer(
-        services.config.request_timeout_ms, lambda outcomes: _answer(services, request, iter(outcomes))
-    )
+    replicas, now_ms, is_large = services.replicas, ctx.received_at, ctx.is_large
+
+    def respond(outcomes: Sequence[Outcome]) -> Any:
+        return outcomes if is_large else at_once(_answer(services, request, iter(outcomes)))
+
+    answer = DelayedAnswer(services.config.request_timeout_ms, respond)
     answer.hold()
     for marker in request.markers:
         decision = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
         producer = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
         how = AppendOrigin.COORDINATOR, brought_by_marker(marker.transaction_version)
         made = bytes(control_batch(decision, *producer, now_ms))
+        yield
         for topic in marker.topics:
+            yield
             for partition in topic.partition_indexes:
                 # Each log writes its offsets into its own.
                 replicas.append(topic.name, partition, bytearray(made), ALL_IN_SYNC, now_ms, answer, *how)
                 yield
-    return answer.release()
+    written = answer.release()
+    return _answer_in_turns(services, request, written) if is_large else written
+
+
+async def _answer_in_turns(
+    services: Services, request: WriteTxnMarkersRequest, written: Awaitable[Sequence[Outcome]]
+) -> WriteTxnMarkersResponse:
+    return await finished(in_turns(_answer(services, request, iter(await written))))
 
 
 def _answer(
     services: Services, request: WriteTxnMarkersRequest, outcomes: Iterator[Outcome]
-) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(
-        markers=[
-            WriteTxnMarkersResponse.WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(
-                        name=topic.name, partitions=_results(services, marker, topic, outcomes)
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
+) -> Work[WriteTxnMarkersResponse]:
+    """All is decided: tell the groups whose offsets that concerns, and who asked."""
+    markers = []
+    for marker in request.markers:
+        topics = []
+        for topic in marker.topics:
+            partitions = []
+            for partition in topic.partition_indexes:
+                partitions.append(_result(services, marker, topic.name, partition, next(outcomes)))
+                yield
+            topics.append(WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
+            yield
+        markers.append(WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
+        yield
+    return WriteTxnMarkersResponse(markers=markers)
 
 
-def _results(
-    services: Services,
-    marker: Marker,
-    topic: WriteTxnMarkersRequest.WritableTxnMarkerTopic,
-    outcomes: Iterator[Outcome],
-) -> Sequence[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult]:
-    results = []
-    for partition in topic.partition_indexes:
-        outcome = next(outcomes)
-        error = outcome.code if isinstance(outcome, KafkaError) else ErrorCode.NONE
-        if error is ErrorCode.NONE and topic.name == OFFSETS_TOPIC:
-            services.groups.transaction_ended(partition, marker.producer_id, marker.transaction_result)
-        results.append(
-            WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(partition_index=partition, error_code=error)
-        )
-    return results
+def _result(
+    services: Services, marker: Marker, topic: str, partition: int, outcome: Outcome
+) -> WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult:
+    error = outcome.code if isinstance(outcome, KafkaError) else ErrorCode.NONE
+    if error is ErrorCode.NONE and topic == OFFSETS_TOPIC:
+        services.groups.transaction_ended(partition, marker.producer_id, marker.transaction_result)
+    return WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(partition_index=partition, error_code=error)

@@ -54,6 +54,16 @@ def in_turns(work: Work[Answer]) -> Answer | Awaitable[Answer]:
     return _go_on(work)
 
 
+def at_once(work: Generator[None, None, Answer]) -> Answer:
+    """Do all of it now: it is known to be little."""
+    try:
+        while True:
+            next(work)
+    except StopIteration as done:
+        answer: Answer = done.value
+        return answer
+
+
 async def finished(answer: Answer | Awaitable[Answer]) -> Answer:
     """Return what `in_turns` returned, or gave something to be awaited for."""
     return await answer if isinstance(answer, Awaitable) else answer

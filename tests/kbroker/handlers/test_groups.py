@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.coordinator.group_sentences import other_topics, topics_changed
-from kbroker.handlers.groups import without_hidden_topics
+from kbroker.handlers.groups import MOST_PROTOCOLS, without_hidden_topics
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -39,14 +39,14 @@ async def group(ask: Ask, topic_name: str) -> str:
 
 
 async def join(ask: Ask, group: str, version: int = 9, member_id: str = "", **values: Any) -> Any:
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\xff\xff\xff\xff")
     request = JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
         member_id=member_id,
         protocol_type="consumer",
-        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\xff\xff\xff\xff")],
-        **values,
+        **{"protocols": [protocol], **values},
     )
     answer = await ask(request, version)
     if answer.error_code is ErrorCode.MEMBER_ID_REQUIRED:
@@ -229,3 +229,14 @@ def test_why_a_group_rebalanced_is_told_without_topics_that_one_may_not_describe
     assert without_hidden_topics(authorizer.authority("User:ann", "10.0.0.1"), anew) == hidden
     long = topics_changed({}, {f"shut-{number:200}".replace(" ", "-"): (b"a", 1) for number in range(5)}).what
     assert "shut" not in without_hidden_topics(authorizer.authority("User:ann", "10.0.0.1"), long)
+
+
+async def test_a_member_that_names_more_protocols_than_make_sense_is_told_so(ask: Ask, group: str) -> None:
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol
+    most, more = (
+        [protocol(name=f"assignor-{number}", metadata=b"") for number in range(MOST_PROTOCOLS + extra)]
+        for extra in (0, 1)
+    )
+    refused = await join(ask, group, protocols=more)
+    assert (refused.error_code, refused.member_id) == (ErrorCode.INVALID_REQUEST, "")
+    assert (await join(ask, group, protocols=most)).error_code is ErrorCode.NONE

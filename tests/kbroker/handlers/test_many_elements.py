@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable
-from itertools import count
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.handlers import load_all
 from kbroker.handlers.cluster import MOST_UPDATES
 from kbroker.handlers.demands import Asked, together
 from kbroker.handlers.refusals import blank
 from kbroker.handlers.registry import HANDLERS
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.messages.groups import LeaveGroupRequest
+from kbroker.protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 from kbroker.protocol.messages.metadata import UpdateFeaturesRequest
+from kbroker.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kbroker.protocol.messages.quotas import AlterClientQuotasRequest
 from kbroker.protocol.messages.security import (
     AlterUserScramCredentialsRequest,
@@ -25,26 +31,53 @@ from kbroker.protocol.messages.security import (
     DeleteAclsRequest,
     DescribeUserScramCredentialsRequest,
 )
-from kbroker.protocol.messages.transactions import AddPartitionsToTxnRequest
+from kbroker.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    DescribeProducersRequest,
+    TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
+)
 from kbroker.protocol.schema import schema_of
-from kbroker.replica import turns
 from kbroker.replica.turns import PORTION
 from kbroker.security.acls import AclPattern, AclResource, Pattern
+from kbroker.security.authorizer import EVERYTHING
+from tests.fixtures.others import Others
 
 MANY = 20 * PORTION
 MATCH = 2
 UNKNOWN_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
 
 
+async def commit_nothing(*asked: Any, adds: bool) -> ErrorCode:
+    return ErrorCode.NONE
+
+
+async def delete_nothing(group_id: str, keys: Sequence[Any]) -> tuple[ErrorCode, dict[Any, ErrorCode]]:
+    return ErrorCode.NONE, {}
+
+
 async def read_nobody(users: Iterable[str]) -> dict[str, Any]:
     return {}
 
 
+def append(topic: str, partition: int, records: Any, acks: int, now_ms: int, answer: Any, *how: Any) -> None:
+    answer.results.append(None)
+
+
 SERVICES: Any = SimpleNamespace(
     transactions=SimpleNamespace(verify=lambda *asked: dict.fromkeys(asked[3], ErrorCode.NONE)),
-    metadata=SimpleNamespace(knows=lambda *key: False),
+    metadata=SimpleNamespace(knows=lambda *key: False, topics={}, brokers={}),
     users=SimpleNamespace(read=read_nobody),
-    groups=SimpleNamespace(leave=lambda group_id, leaving: (ErrorCode.NONE, [UNKNOWN_MEMBER] * len(leaving))),
+    groups=SimpleNamespace(
+        leave=lambda group_id, leaving: (ErrorCode.NONE, [UNKNOWN_MEMBER] * len(leaving)),
+        transaction_ended=lambda *told: None,
+        commit=lambda *asked: ErrorCode.NONE,
+        commit_in_transaction=commit_nothing,
+        committed=lambda group_id: (None, ErrorCode.NONE),
+        delete_offsets=delete_nothing,
+    ),
+    config=SimpleNamespace(request_timeout_ms=60_000, offset_metadata_max_bytes=4096),
+    replicas=SimpleNamespace(is_leadership_unproven=lambda: False, append=append),
     rules=SimpleNamespace(
         authorizer=SimpleNamespace(patterns=lambda: [Pattern(AclResource.TOPIC, AclPattern.LITERAL, "one")])
     ),
@@ -73,6 +106,12 @@ def of_client() -> Any:
     return blank(AddPartitionsToTxnRequest, v3_and_below_topics=partitions())
 
 
+def markers() -> WriteTxnMarkersRequest:
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=OFFSETS_TOPIC, partition_indexes=list(range(MANY)))
+    return WriteTxnMarkersRequest(markers=[blank(marker, topics=[topic])])
+
+
 def rules_to_delete() -> DeleteAclsRequest:
     filters = many(
         DeleteAclsRequest.DeleteAclsFilter,
@@ -89,6 +128,12 @@ def rules_to_make() -> CreateAclsRequest:
     rule = CreateAclsRequest.AclCreation
     codes = {"resource_type": 2, "operation": 3, "permission_type": 3}
     return CreateAclsRequest(creations=many(rule, "principal", resource_name="", **codes))
+
+
+def topics_of(request: Any, struct: Any, field: str = "name", **values: Any) -> tuple[Callable[[], Any], int]:
+    """Very many topics of which no partition is named."""
+    version = schema_of(request).versions.last
+    return lambda: blank(request, topics=many(struct, field), **values), version
 
 
 REQUESTS: dict[str, tuple[Callable[[], Any], int]] = {
@@ -114,6 +159,34 @@ REQUESTS: dict[str, tuple[Callable[[], Any], int]] = {
         ),
         1,
     ),
+    "markers are written": (markers, 1),
+    "markers of no partitions are written": (
+        lambda: WriteTxnMarkersRequest(
+            markers=[blank(WriteTxnMarkersRequest.WritableTxnMarker, topics=[]) for _ in range(MANY)]
+        ),
+        1,
+    ),
+    "offsets of no partitions are committed": topics_of(
+        OffsetCommitRequest, OffsetCommitRequest.OffsetCommitRequestTopic, group_id="g"
+    ),
+    "offsets of no partitions are committed in a transaction": topics_of(
+        TxnOffsetCommitRequest, TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, group_id="g"
+    ),
+    "offsets of no partitions are asked for": (
+        lambda: blank(OffsetFetchRequest, topics=many(OffsetFetchRequest.OffsetFetchRequestTopic, "name")),
+        7,
+    ),
+    "offsets of no partitions are deleted": topics_of(
+        OffsetDeleteRequest, OffsetDeleteRequest.OffsetDeleteRequestTopic, group_id="g"
+    ),
+    "logs of no partitions are asked for offsets": topics_of(ListOffsetsRequest, ListOffsetsRequest.ListOffsetsTopic),
+    "logs of no partitions are asked for epochs": topics_of(
+        OffsetForLeaderEpochRequest, OffsetForLeaderEpochRequest.OffsetForLeaderTopic, "topic"
+    ),
+    "records of no partitions are deleted": topics_of(DeleteRecordsRequest, DeleteRecordsRequest.DeleteRecordsTopic),
+    "producers of no partitions are described": topics_of(
+        DescribeProducersRequest, DescribeProducersRequest.TopicRequest
+    ),
     "rules are made": (rules_to_make, 3),
     "rules are deleted": (rules_to_delete, 3),
     "members leave": (
@@ -124,28 +197,29 @@ REQUESTS: dict[str, tuple[Callable[[], Any], int]] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_others_have_their_turns_in_between(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By this clock a turn is over after two looks at it."""
-    now = count()
-    monkeypatch.setattr(turns, "monotonic", lambda: next(now))
-    monkeypatch.setattr(turns, "TURN_S", 2)
-    monkeypatch.setattr(turns, "SHORTEST_TURN_S", 2)
+async def test_others_have_their_turns_in_between(name: str, others: Others, short_turns: None) -> None:
     load_all()
     make, version = REQUESTS[name]
     request = make()
-    context: Any = SimpleNamespace(api_version=version, is_large=True, ends_with_connection=False)
-    taken = 0
-
-    async def other() -> None:
-        nonlocal taken
-        while True:
-            taken += 1
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(other())
+    context: Any = SimpleNamespace(
+        api_version=version, is_large=True, ends_with_connection=False, received_at=0, authority=EVERYTHING
+    )
+    before = others.turns
     await HANDLERS[schema_of(type(request)).api_key].handler(SERVICES, context, request)
-    task.cancel()
-    assert taken >= MANY // PORTION // 3
+    assert others.turns - before >= MANY // PORTION // 3
+
+
+async def test_groups_hear_in_turns_of_offsets_that_very_many_markers_decide(others: Others, short_turns: None) -> None:
+    load_all()
+    heard: list[int] = []
+    groups = SimpleNamespace(transaction_ended=lambda *told: heard.append(others.turns))
+    services: Any = SimpleNamespace(**vars(SERVICES) | {"groups": groups})
+    context: Any = SimpleNamespace(is_large=True, received_at=0)
+    answer: Any = await HANDLERS[schema_of(WriteTxnMarkersRequest).api_key].handler(services, context, markers())
+    ((topic,),) = (each.topics for each in answer.markers)
+    assert [each.error_code for each in topic.partitions] == [ErrorCode.NONE] * MANY
+    assert len(heard) == MANY
+    assert heard[-1] - heard[0] >= MANY // 3
 
 
 def test_a_clients_right_to_very_many_topics_is_looked_at_in_turns() -> None:
@@ -157,6 +231,22 @@ def test_a_clients_right_to_very_many_topics_is_looked_at_in_turns() -> None:
     assert steps is not None
     assert context.ends_with_connection, "from the first moment"
     assert len(list(steps)) >= MANY // PORTION
+
+
+def test_a_members_right_to_very_many_topics_is_looked_at_in_turns() -> None:
+    load_all()
+    api_key = schema_of(ConsumerGroupHeartbeatRequest).api_key
+    names = [f"n{number}" for number in range(MANY)]
+    request = blank(ConsumerGroupHeartbeatRequest, group_id="g", subscribed_topic_names=names)
+    authority = SimpleNamespace(may=lambda operation, resource, name, *_: name != names[-1])
+    context = SimpleNamespace(api_version=1, api_key=api_key, is_large=True)
+    steps = together(HANDLERS[api_key].demands)(Asked(SERVICES, context, request, authority))  # type: ignore[arg-type]
+    assert steps is not None
+    for _ in range(MANY):
+        next(steps)
+    with pytest.raises(KafkaError) as refused:
+        next(steps)
+    assert refused.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def test_more_features_than_there_can_be_are_refused() -> None:

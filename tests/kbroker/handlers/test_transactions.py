@@ -181,23 +181,6 @@ async def test_markers_of_offsets_are_told_to_the_group_coordinator(played: Play
     assert ended == [(0, PRODUCER, True), (1, PRODUCER, False)]
 
 
-async def test_many_markers_leave_others_their_turns(played: Played) -> None:
-    await played.lead(range(100))
-    turns = 0
-
-    async def beat() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    beating = asyncio.create_task(beat())
-    errors = await write(played, *(marker(*range(100)) for _ in range(40)))
-    beating.cancel()
-    assert errors == [ErrorCode.NONE] * 4000
-    assert turns > 5
-
-
 async def test_a_reader_of_what_is_committed_waits_for_the_marker_and_counts_nothing_before_it(played: Played) -> None:
     await played.lead()
     request = fetch_request((0, 0), isolation_level=1, max_wait_ms=5_000)
