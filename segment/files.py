@@ -25,6 +25,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from kbroker.segment.disk_pace import SLOW_S, DiskPace
+
 Buffer = bytes | bytearray | memoryview
 
 CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -228,11 +230,19 @@ class FilePool:
         "files",
         "is_full",
         "lock",
+        "pace",
     )
 
-    def __init__(self, files: Files | None = None, capacity: int = 0, least: int = LEAST_CAPACITY) -> None:
-        """`least`: of its capacity so much is left to it when descriptors are short."""
+    def __init__(
+        self,
+        files: Files | None = None,
+        capacity: int = 0,
+        least: int = LEAST_CAPACITY,
+        pace: DiskPace | None = None,
+    ) -> None:
+        """`least`: of its capacity so much is left to it when descriptors are short; `pace`: of the files' disk."""
         self.files = files or Files()
+        self.pace = pace or DiskPace()
         self.capacity = self._most = capacity or default_capacity()
         self._least = min(least, self._most)
         self._first_spare = first_spare_descriptor()
@@ -259,7 +269,7 @@ class FilePool:
                     self._open.move_to_end(file)
                 file.pins += 1
                 return descriptor
-        with self.claim(file):
+        with self.claim(file), self.pace.timed():
             return self._pin_claimed(file)
 
     @contextlib.contextmanager
@@ -370,13 +380,13 @@ class FilePool:
 
     def rename(self, file: PooledFile, name: str) -> None:
         """Give the file another name in its folder; it may stay open."""
-        with self.claim(file):
+        with self.claim(file), self.pace.timed():
             self.files.rename(file.path, f"{file.folder.path}/{name}")
             file.name = name
 
     def move_folder(self, folder: Folder, path: str) -> None:
         """Rename a folder with all its files, which may stay open."""
-        with self.claim(folder), folder.moving:
+        with self.claim(folder), folder.moving, self.pace.timed():
             self.files.rename(folder.path, path)
             folder.path = path
 
@@ -432,9 +442,12 @@ class PooledFile:
         """Write all of data at position. A disk that is behind makes writers wait: nobody else waits with them."""
         pool = self.pool
         descriptor = pool.pin(self)
+        begun = time.monotonic()
         try:
             pool.files.write_all(descriptor, data, position)
         finally:
+            if time.monotonic() - begun >= SLOW_S:
+                pool.pace.note(begun)
             pool.unpin(self)
 
     def change_time_ns(self) -> int:

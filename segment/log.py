@@ -357,17 +357,11 @@ class Log:
             offset = self.log_start_offset
         if offset > self.log_end_offset:
             offset = self.log_end_offset
-        if self.producers.state.transactions.has_decided:
-            with self._lock:
-                self._set_high_watermark(offset)
-        else:
-            self.high_watermark = offset
+        self.high_watermark = offset  # without the lock: the event loop does this, and does not wait for the disk
+        transactions = self.producers.state.transactions
+        if transactions.has_decided:
+            transactions.replicated(offset)
         return offset
-
-    def _set_high_watermark(self, offset: int) -> None:
-        """The lock is held."""
-        self.high_watermark = offset
-        self.producers.state.transactions.replicated(offset)
 
     def update_log_start_offset(self, offset: int) -> bool:
         """Move the log start up (a follower: to its leader's); True when it moved. Segments go with the retention."""
@@ -380,7 +374,7 @@ class Log:
     def _set_log_start_offset(self, offset: int) -> None:
         """The lock is held."""
         self.log_start_offset = offset
-        self._set_high_watermark(max(self.high_watermark, offset))
+        self.update_high_watermark(max(self.high_watermark, offset))
         self.leader_epochs.truncate_from_start(offset)
 
     def delete_records(self, offset: int) -> int:

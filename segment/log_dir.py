@@ -19,6 +19,7 @@ from collections.abc import Mapping
 
 from kbroker.segment import checkpoints
 from kbroker.segment.checkpoints import MalformedCheckpoint, OffsetTable
+from kbroker.segment.disk_pace import DiskPace
 from kbroker.segment.files import Files
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class LogDir:
     def __init__(self, path: str, files: Files) -> None:
         self.path = path
         self.files = files
+        self.pace = DiskPace()
         self.failure: str | None = None
         """Why it is offline, None while it is in use."""
         self.was_clean = False
@@ -176,5 +178,6 @@ class LogDir:
     def write_offsets(self, name: str, table: Mapping[tuple[str, int], int]) -> None:
         """Replace a checkpoint, unless it says this already."""
         if self._written.get(name) != table:
-            checkpoints.write_offsets(self.files, self._file(name), table)
+            with self.pace.timed():
+                checkpoints.write_offsets(self.files, self._file(name), table)
             self._written[name] = dict(table)

@@ -199,7 +199,8 @@ class LogDisk:
 
     def replace_file(self, name: str, data: bytes) -> None:
         """Write a small file whole or not at all; the next flush syncs it."""
-        self.pool.files.replace_file(f"{self.folder.path}/{name}", data, sync=False)
+        with self.pool.pace.timed():
+            self.pool.files.replace_file(f"{self.folder.path}/{name}", data, sync=False)
         self._note_small_file(name)
 
     def write_epochs(self, epochs: LeaderEpochs) -> None:

@@ -99,7 +99,10 @@ class LogManager:
         self.background = BackgroundFlush()
         capacity = (self.settings.max_open_files or default_capacity()) // len(self.table.dirs)
         least = max(LEAST_CAPACITY // len(self.table.dirs), 4)
-        self._pools = {path: FilePool(self._files, max(capacity, least), least) for path in self.table.dirs}
+        self._pools = {
+            path: FilePool(self._files, max(capacity, least), least, directory.pace)
+            for path, directory in self.table.dirs.items()
+        }
         """One for each directory, so that a disk that hangs does not hold up the others."""
         self._trash = Trash(self._files)
         self._clock = clock

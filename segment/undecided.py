@@ -10,13 +10,20 @@ first to begin need not be the first to end.
 
 from __future__ import annotations
 
+import threading
+
 
 class UndecidedTransactions:
-    """Changed by the log's appender under the log's lock; `first_unstable_offset` may be read by anybody."""
+    """Changed by the log's appender, and by who moves the high watermark, which may wait for no appender.
 
-    __slots__ = ("_all", "_decided", "_open", "first_unstable_offset")
+    `first_unstable_offset` may be read by anybody.
+    """
+
+    __slots__ = ("_all", "_decided", "_lock", "_open", "first_unstable_offset")
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Guards what follows; nobody waits for a disk with it."""
         self._all: dict[int, None] = {}
         """First offsets of all, ascending."""
         self._open: dict[int, int] = {}
@@ -38,29 +45,33 @@ class UndecidedTransactions:
 
     def begin(self, producer_id: int, first_offset: int) -> None:
         """Note a transaction, which begins behind all that are known."""
-        self._all[first_offset] = None
-        self._open[first_offset] = producer_id
-        if self.first_unstable_offset is None:
-            self.first_unstable_offset = first_offset
+        with self._lock:
+            self._all[first_offset] = None
+            self._open[first_offset] = producer_id
+            if self.first_unstable_offset is None:
+                self.first_unstable_offset = first_offset
 
     def end(self, first_offset: int, marker_offset: int) -> int:
         """Note a transaction's marker; the last stable offset once it is replicated."""
-        del self._open[first_offset]
-        self._decided[marker_offset] = first_offset
-        return next(iter(self._open), marker_offset + 1)
+        with self._lock:
+            del self._open[first_offset]
+            self._decided[marker_offset] = first_offset
+            return next(iter(self._open), marker_offset + 1)
 
     def replicated(self, high_watermark: int) -> None:
         """Forget what is decided below the high watermark."""
-        while self._decided:
-            marker_offset = next(iter(self._decided))
-            if marker_offset >= high_watermark:
-                break
-            del self._all[self._decided.pop(marker_offset)]
-        self.first_unstable_offset = next(iter(self._all), None)
+        with self._lock:
+            while self._decided:
+                marker_offset = next(iter(self._decided))
+                if marker_offset >= high_watermark:
+                    break
+                del self._all[self._decided.pop(marker_offset)]
+            self.first_unstable_offset = next(iter(self._all), None)
 
     def clear(self) -> None:
         """Forget all."""
-        self._all.clear()
-        self._open.clear()
-        self._decided.clear()
-        self.first_unstable_offset = None
+        with self._lock:
+            self._all.clear()
+            self._open.clear()
+            self._decided.clear()
+            self.first_unstable_offset = None

@@ -9,8 +9,9 @@ reads what a power cut could take back.
 The way of a batch:
 
     may it be appended?  ->  checked, brought into the topic's form  ->  written, offsets given  ->  counts
-    on the loop              on the loop; where that takes long          on the loop                 settled by
-                             in a worker thread                                                      DelayedAnswer
+    on the loop              on the loop; where that takes long          on the loop; where the      settled by
+                             in a worker thread                          disk is slow in a           DelayedAnswer
+                                                                         worker thread
 
 Long take recompression, and the check of compressed batches that turn out to be large when they are unpacked: the loop
 does that up to `room_on_loop`, a worker up to WORKER_UNPACK_BYTES; what is larger still takes so much memory and time
@@ -20,8 +21,9 @@ A batch that begins a transaction waits first, until its coordinator has said th
 (KIP-890). It takes no turn meanwhile: other producers do not wait with it, and its own sends nothing, for the next
 Produce of a connection is read when this one needs its request no more.
 
-A worker only prepares: the log is written on the loop, by whoever leads at that moment and in that leader's epoch. A
-batch that comes while others of its partition are prepared waits its turn (`HostedPartition.tail`), so order is kept.
+The log is written by whoever leads at that moment and in that leader's epoch: where a worker writes, the partition does
+not change its role before that is done (`ReplicaManager.quiet`). A batch that comes while others of its partition are
+prepared or written by workers waits its turn (`HostedPartition.tail`), so order is kept.
 """
 
 from __future__ import annotations
@@ -134,7 +136,7 @@ class Appender:
         verified: Verification | None,
     ) -> None:
         room = room_on_loop(hosted, records) if origin is CLIENT else MAX_PAYLOAD_SIZE
-        if room and hosted.tail is None:
+        if room and hosted.tail is None and not hosted.is_slow:
             try:
                 valid = hosted.log.validate(records, now_ms, origin, room)
                 self._write(hosted, valid, acks, now_ms, answer, place, origin, verified)
@@ -190,9 +192,9 @@ class Appender:
 
         `adds`: its partition is to take part in the transaction by that. Raises KafkaError.
         """
-        state = hosted.log.producers.state
-        with hosted.log.changing("verify"):
-            return state.verify(transaction.producer_id, sequence, transaction.producer_epoch, adds)
+        hosted.log.check_usable()
+        state = hosted.log.producers.state  # without the lock: who holds it may wait for the disk
+        return state.verify(transaction.producer_id, sequence, transaction.producer_epoch, adds)
 
     def _verify(
         self,
@@ -250,16 +252,22 @@ class Appender:
         prepared = await self._prepare(hosted, records, now_ms, origin, room)
         if before is not None:
             await asyncio.wait([before])
-        if hosted.tail is asyncio.current_task():
-            hosted.tail = None
+        while hosted.changing is not None and hosted.is_slow:
+            await asyncio.wait([hosted.changing])
         refusal = prepared if isinstance(prepared, KafkaError) else self._refusal_by_now(hosted, acks)
         try:
             if refusal is not None:
                 raise refusal
             assert isinstance(prepared, tuple)
-            self._write(hosted, prepared, acks, now_ms, answer, place, origin, verified)
+            if hosted.is_slow and hosted.changing is None:
+                await self._write_in_thread(hosted, prepared, acks, now_ms, answer, place, origin, verified)
+            else:
+                self._write(hosted, prepared, acks, now_ms, answer, place, origin, verified)
         except Exception as error:
             answer.fail(place, _as_refusal(hosted, error))
+        finally:
+            if hosted.tail is asyncio.current_task():
+                hosted.tail = None
 
     def _refusal_by_now(self, hosted: HostedPartition, acks: int) -> KafkaError | None:
         """Return why an append that has waited may not be made."""
@@ -299,7 +307,36 @@ class Appender:
     ) -> None:
         """Write a batch into the log that this broker leads at this moment; note what it has to wait for."""
         epoch = hosted.state.leader_epoch
-        result = answer.results[place] = hosted.log.append_valid(valid, epoch, now_ms, origin, verified)
+        self._written(hosted, hosted.log.append_valid(valid, epoch, now_ms, origin, verified), acks, answer, place)
+
+    async def _write_in_thread(
+        self,
+        hosted: HostedPartition,
+        valid: ValidBatch,
+        acks: int,
+        now_ms: int,
+        answer: DelayedAnswer,
+        place: int,
+        origin: AppendOrigin,
+        verified: Verification | None,
+    ) -> None:
+        """Write a batch where the event loop would wait for the disk."""
+        epoch, appending = hosted.state.leader_epoch, self._workers.appending(hosted.log.log_dir)
+        run = asyncio.get_running_loop().run_in_executor
+        hosted.write = run(appending, hosted.log.append_valid, valid, epoch, now_ms, origin, verified)
+        try:
+            result = await hosted.write
+        finally:
+            hosted.write = None
+        if hosted.state.role is not Role.LEADER:  # its directory has failed, by what another log met
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._written(hosted, result, acks, answer, place)
+
+    def _written(
+        self, hosted: HostedPartition, result: AppendResult, acks: int, answer: DelayedAnswer, place: int
+    ) -> None:
+        """Let an append count, or note what it has to wait for."""
+        answer.results[place] = result
         self._count(hosted, result)
         if acks == ALL_IN_SYNC:
             if hosted.state.high_watermark <= result.last_offset:

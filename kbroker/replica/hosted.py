@@ -10,7 +10,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.delayed import Ack, DelayedFetch, settle_reached
 from kbroker.replica.partition import Partition
 from kbroker.replica.traffic import Traffic
-from kbroker.segment.log import Log
+from kbroker.segment.log import AppendResult, Log
 
 FLUSH_NEVER = (1 << 63) - 1
 
@@ -21,6 +21,7 @@ class HostedPartition:
     __slots__ = (
         "acks",
         "changes",
+        "changing",
         "consumers",
         "counted_from",
         "deletions",
@@ -36,6 +37,7 @@ class HostedPartition:
         "topic",
         "topic_id",
         "traffic",
+        "write",
     )
 
     def __init__(self, state: Partition, log: Log, traffic: Traffic | None = None) -> None:
@@ -56,6 +58,10 @@ class HostedPartition:
         """As last told to those who wait."""
         self.tail: asyncio.Future[Any] | None = None
         """The last append that runs in a worker thread; later appends wait for it, so that order is kept."""
+        self.write: asyncio.Future[AppendResult] | None = None
+        """The one that a worker thread writes into the log at this moment."""
+        self.changing: asyncio.Future[None] | None = None
+        """Done when the change of role is that is under way: until then no thread begins to write."""
         self.flush_messages = FLUSH_NEVER
         self.traffic = traffic or Traffic()
         """What is counted for the topic."""
@@ -74,6 +80,11 @@ class HostedPartition:
         self.flush_messages = config.flush_messages
         self.recompresses = config.compression is not None
         self.state.min_insync_replicas = config.min_insync_replicas
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether who changes the log may well have to wait for its disk: a matter for threads then."""
+        return self.log.disk.pool.pace.is_slow
 
     def needs_flush(self) -> bool:
         """Whether so many records are not on disk yet that the next acknowledgement must wait for a flush."""

@@ -111,10 +111,10 @@ class Leadership:
     async def _carry_out_all(self, orders: Sequence[_Order], changes: Changes) -> None:
         for number, portion in enumerate(_portions(orders), start=1):
             await self._make_logs(portion)
-            await self._manager.release([(order.topic, order.partition) for order in portion])
-            for order in portion:
-                if order.error is ErrorCode.NONE:
-                    order.error = self._try(order, changes)
+            async with self._manager.quiet((order.topic, order.partition) for order in portion):
+                for order in portion:
+                    if order.error is ErrorCode.NONE:
+                        order.error = self._try(order, changes)
             if number % PORTIONS_PER_FREEZE == 0:
                 gc.freeze()
             await asyncio.sleep(0)
@@ -240,15 +240,16 @@ class Leadership:
             changes = Changes()
             doomed: list[Key] = []
             stops = list(_stops(request, version))
-            await self._manager.release(key for key, leader_epoch, _ in stops if self._may_stop(key, leader_epoch))
+            may_stop = [key for key, leader_epoch, _ in stops if self._may_stop(key, leader_epoch)]
             turn = Turn()
             try:
-                for key, leader_epoch, delete in stops:
-                    await turn.end_if_over()
-                    error = self._stop(key, leader_epoch, changes)
-                    errors.append((key, error))
-                    if delete and error is ErrorCode.NONE:
-                        doomed.append(key)
+                async with self._manager.quiet(may_stop):
+                    for key, leader_epoch, delete in stops:
+                        await turn.end_if_over()
+                        error = self._stop(key, leader_epoch, changes)
+                        errors.append((key, error))
+                        if delete and error is ErrorCode.NONE:
+                            doomed.append(key)
                 failed = await self._delete(doomed)
             finally:
                 self._announce(changes)

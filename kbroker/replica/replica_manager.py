@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.cluster.metadata_cache import MetadataCache, in_portions
@@ -339,10 +340,24 @@ class ReplicaManager:
             self.on_leadership_change([], resigned)
         self.on_log_dir_failure()
 
-    async def release(self, keys: Iterable[Key]) -> None:
-        """Fetch these partitions no more, they are about to change their role; return when nobody appends to them."""
-        if self.replication is not None:
-            await self.replication.release([self._hosted[key] for key in keys if key in self._hosted])
+    @asynccontextmanager
+    async def quiet(self, keys: Iterable[Key]) -> AsyncIterator[None]:
+        """Fetch these partitions no more, they are about to change their role; no thread appends to them meanwhile."""
+        partitions = [self._hosted[key] for key in keys if key in self._hosted]
+        over = asyncio.get_running_loop().create_future()
+        for hosted in partitions:
+            hosted.changing = over
+        try:
+            writes = [hosted.write for hosted in partitions if hosted.write is not None]
+            if writes:
+                await asyncio.wait(writes)
+            if self.replication is not None:
+                await self.replication.release(partitions)
+            yield
+        finally:
+            for hosted in partitions:
+                hosted.changing = None
+            over.set_result(None)
 
     # --- transactions -----------------------------------------------------------------------------------------
 

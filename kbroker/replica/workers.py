@@ -2,6 +2,7 @@
 
     preparing           num.io.threads       unpack, check and compress batches that are to be appended
     flushing(log_dir)   3 per directory      fsync for acknowledgements
+    appending(log_dir)  4 per directory      append to what this broker leads, while that disk is slow
     following(log_dir)  4 per directory      append and truncate what this broker follows
     reading(log_dir)    4 per directory      fetch what consumers want and is not in memory
     upkeep              background.threads   open, make, move, remove logs; checkpoints, retention
@@ -16,6 +17,7 @@ from __future__ import annotations
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 FLUSHING_THREADS = 3
+APPENDING_THREADS = 4
 FOLLOWING_THREADS = 4
 READING_THREADS = 4
 LOADING_THREADS = 2
@@ -38,6 +40,10 @@ class Workers:
     def flushing(self, log_dir: str) -> Executor:
         """For fsync."""
         return self._of_disk("flushing", log_dir, FLUSHING_THREADS)
+
+    def appending(self, log_dir: str) -> Executor:
+        """For what clients send, where the event loop would have to wait for the disk."""
+        return self._of_disk("appending", log_dir, APPENDING_THREADS)
 
     def following(self, log_dir: str) -> Executor:
         """For what comes from leaders."""

@@ -1,5 +1,6 @@
 """Transactions in a log: its last stable offset, and the aborted ones of what was read."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,18 @@ def test_the_last_stable_offset_never_moves_back_when_transactions_interleave(tm
     stable = [(log.update_high_watermark(offset), log.last_stable_offset) for offset in range(12)]
     expected = {**dict.fromkeys(range(8), 0), 8: 8, 9: 8, 10: 8, 11: 11}
     assert dict(stable) == expected
+    log.close()
+
+
+def test_the_high_watermark_moves_while_who_changes_the_log_waits_for_the_disk(tmp_path: Path) -> None:
+    log = interleaved(tmp_path)
+    with log.changing("append"):
+        moving = threading.Thread(target=log.update_high_watermark, args=(11,))
+        moving.start()
+        moving.join(20)
+        found = moving.is_alive(), log.last_stable_offset
+    moving.join()
+    assert found == (False, 11)
     log.close()
 
 

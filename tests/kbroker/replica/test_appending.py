@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,9 +20,12 @@ from kbroker.protocol.records.record import Record, encode_batch
 from kbroker.replica.appending import room_on_loop
 from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.workers import Workers
+from kbroker.segment.disk_pace import SLOW_S
+from kbroker.segment.files import Buffer, Files
 from kbroker.segment.log import AppendOrigin, AppendResult
 from tests.fixtures.data_path import TOPIC, Played, one_batch
 from tests.kbroker.handlers.test_produce import answers_of, request_for
+from tests.kbroker.network.serving import until
 
 
 async def test_an_append_that_counts_at_once_leaves_nothing_to_wait_for(played: Played) -> None:
@@ -243,3 +248,91 @@ async def test_batches_that_take_long_to_unpack_do_not_hold_up_flushes(tmp_path:
         assert not slow.done()
     await asyncio.wait_for(slow, 20)
     await played.close()
+
+
+class Behind(Files):
+    """A disk that is so far behind that whoever writes to it waits."""
+
+    __slots__ = ("goes_on", "is_asked")
+
+    def __init__(self) -> None:
+        self.is_asked, self.goes_on = threading.Event(), threading.Event()
+
+    def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:
+        self.is_asked.set()
+        assert self.goes_on.wait(20)
+        return os.pwrite(descriptor, data, position)
+
+
+class SlowDisk:
+    """What the broker leads on a disk that is known to be slow, and what it is asked to append there."""
+
+    def __init__(self, played: Played) -> None:
+        self.played = played
+        self.hosted = played.replicas.hosted[TOPIC, 0]
+        pool = self.hosted.log.disk.pool
+        pool.pace.note(time.monotonic() - SLOW_S)
+        pool.files = self.files = Behind()
+
+    def append(self, acks: int = -1) -> DelayedAnswer:
+        answer = DelayedAnswer(60_000, list)
+        self.played.replicas.append(TOPIC, 0, one_batch(), acks, 0, answer)
+        assert answer.future is not None
+        return answer
+
+    async def until_it_writes(self) -> None:
+        await until(self.files.is_asked.is_set)
+
+    async def outcomes(self, *answers: DelayedAnswer) -> list[Any]:
+        """The offsets that batches were given, or why they were not."""
+        self.files.goes_on.set()
+        results = []
+        for answer in answers:
+            assert answer.future is not None
+            result = (await asyncio.wait_for(answer.future, 20))[0]
+            results.append(result.code if isinstance(result, KafkaError) else result.base_offset)
+        return results
+
+
+@pytest.fixture
+async def slow_disk(played: Played) -> SlowDisk:
+    await played.lead()
+    return SlowDisk(played)
+
+
+async def test_the_loop_does_not_wait_for_a_disk_that_is_known_to_be_slow(slow_disk: SlowDisk) -> None:
+    answers = [slow_disk.append(), slow_disk.append(acks=1)]
+    await slow_disk.until_it_writes()
+    answers.append(slow_disk.append())
+    assert not any(answer.future.done() for answer in answers if answer.future is not None)
+    assert slow_disk.hosted.log.log_end_offset == 0
+    assert await slow_disk.outcomes(*answers) == [0, 1, 2]
+    assert slow_disk.hosted.tail is None
+    assert slow_disk.hosted.log.high_watermark == 3
+
+
+async def test_a_partition_keeps_its_role_until_what_is_being_written_is_written(slow_disk: SlowDisk) -> None:
+    played, hosted = slow_disk.played, slow_disk.hosted
+    written = slow_disk.append()
+    await slow_disk.until_it_writes()
+    change = asyncio.ensure_future(played.lead(leader_epoch=1, partition_epoch=1))
+    await until(lambda: hosted.changing is not None)
+    waits = slow_disk.append()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (change.done(), hosted.state.leader_epoch) == (False, 0)
+    assert await slow_disk.outcomes(written, waits) == [0, 1]
+    await change
+    assert hosted.log.leader_epochs.entries == ((0, 0), (1, 1))
+
+
+async def test_what_waits_for_a_slow_disk_is_refused_by_a_broker_that_leads_no_more(slow_disk: SlowDisk) -> None:
+    played, hosted = slow_disk.played, slow_disk.hosted
+    written = slow_disk.append()
+    await slow_disk.until_it_writes()
+    waits = slow_disk.append()
+    change = asyncio.ensure_future(played.lead(leader=2, leader_epoch=1, partition_epoch=1, replicas=(1, 2)))
+    await until(lambda: hosted.changing is not None)
+    assert await slow_disk.outcomes(written, waits) == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    await change
+    assert (hosted.log.log_end_offset, hosted.changing, hosted.write) == (1, None, None)

@@ -39,15 +39,15 @@ async def test_an_order_that_fails_halfway_is_told_of_as_far_as_it_was_carried_o
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbroker.replica.leadership.PORTION", 1)
-    release, released = played.replicas.release, []
+    quiet, changed = played.replicas.quiet, []
 
-    async def fails_at_the_second(keys: Any) -> None:
-        released.append(list(keys))
-        if len(released) == 2:
+    def fails_at_the_second(keys: Any) -> Any:
+        changed.append(list(keys))
+        if len(changed) == 2:
             raise RuntimeError("can't start new thread")
-        await release(released[-1])
+        return quiet(changed[-1])
 
-    monkeypatch.setattr(played.replicas, "release", fails_at_the_second)
+    monkeypatch.setattr(played.replicas, "quiet", fails_at_the_second)
     with pytest.raises(RuntimeError, match="new thread"):
         await played.lead((0, 1))
     assert played.changes == [([(TOPIC, 0)], [])]

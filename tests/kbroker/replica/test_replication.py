@@ -83,8 +83,8 @@ async def test_a_partition_taken_away_is_fetched_no_more(copies: Copies) -> None
     await copies.elect(1, is_new=True)
     follower = copies.brokers[2].replicas
     hosted = copies.hosted(2)
-    await follower.release([(TOPIC, 0)])
-    follower.drop((TOPIC, 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    async with follower.quiet([(TOPIC, 0)]):
+        follower.drop((TOPIC, 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
     await copies.produce(b"a", acks=1)
     await until(lambda: copies.hosted(3).log.log_end_offset == 1)
     assert hosted.log.log_end_offset == 0

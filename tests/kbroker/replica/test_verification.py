@@ -77,6 +77,15 @@ def end_offset(played: Played, partition: int = 0) -> int:
     return played.replicas.hosted[TOPIC, partition].log.log_end_offset
 
 
+async def test_a_verification_begins_while_who_appends_waits_for_the_disk(played: Played) -> None:
+    await played.lead()
+    hosted = played.replicas.hosted[TOPIC, 0]
+    verification = played.replicas._appender.verification
+    with hosted.log.changing("append"):
+        found = await asyncio.wait_for(asyncio.to_thread(verification, hosted, MINE, 0, False), 20)
+    assert found is not None
+
+
 async def test_the_first_batch_of_a_transaction_is_verified_and_the_others_are_not(played: Played) -> None:
     await played.lead((0, 1))
     verifier = PlayedVerifier(played)
