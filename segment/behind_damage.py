@@ -55,13 +55,13 @@ def lacks_offsets(segments: Sequence[LogSegment], number: int, end: int, holes_f
     if following.base_offset <= holes_from or not 0 < gap <= MAX_RELATIVE_OFFSET:
         return False
     are_there = segments[number].size and following.size  # a compaction empties some
-    if not (has_lost_power or are_there) or not all(map(_has_every_offset, segments)):
+    if not (has_lost_power or are_there) or not all(map(has_every_offset, segments)):
         return False
     log.warning("%s: ends at %d, the next begins at %d", segments[number].place, end, following.base_offset)
     return True
 
 
-def _has_every_offset(segment: LogSegment) -> bool:
+def has_every_offset(segment: LogSegment) -> bool:
     """As far as it can be read."""
     expected = segment.base_offset
     with suppress(KafkaError):

@@ -1,6 +1,7 @@
 """Reads closed segments again and again, so that a disk that rots is noticed while other replicas still have the data.
 
-    a round     all closed segments there are when it begins, in a drawn order, below a rate
+    a round     all closed segments there are when it begins, in a drawn order, below a rate; first only whether each
+                ends where the next one begins (holes.py)
     damage      named in the log, counted, told to whoever can mend it (replica/segment_mender.py); the segment is not
                 trusted any more, so that readers check what they are given and never get a damaged batch as data
 
@@ -26,6 +27,7 @@ from kbroker.protocol.records.batch import verify_crc
 from kbroker.protocol.records.message_set import has_header, read_any_header
 from kbroker.segment.disk_reader import DiskReader
 from kbroker.segment.files import Buffer
+from kbroker.segment.holes import hole_behind
 from kbroker.segment.log import Log
 from kbroker.segment.log_health import CLOSED
 from kbroker.segment.log_manager import LogManager
@@ -36,6 +38,8 @@ log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 256 << 10
 _LARGEST_BATCH = 100 << 20
+_END_BYTES = 4096
+"""That finding a segment's end costs, about: one interval of its index."""
 _LOOK_AGAIN_S = 1.0
 """How often a scrubber that waits looks whether a round is due by now."""
 _ROTTEN = frozenset({"EIO", "EBADMSG", "EUCLEAN", "ENODATA", "EREMOTEIO", "ENOENT"})
@@ -65,6 +69,8 @@ class Damage(NamedTuple):
     why: str
     truncations: int
     """Of the log when the segment was read."""
+    is_hole: bool = False
+    """All that is there is good; what came behind it is gone."""
 
     def __str__(self) -> str:
         return (
@@ -148,6 +154,13 @@ class LogScrubber:
         for each, segment in places:
             if stopping.is_set():
                 return found
+            self._throttle.take(_END_BYTES, stopping)
+            hole = self.look_behind(each, segment)
+            if hole is not None:
+                found.append(hole)
+        for each, segment in places:
+            if stopping.is_set():
+                return found
             damage = self.look_at(each, segment, stopping).damage
             if damage is not None:
                 found.append(damage)
@@ -164,6 +177,22 @@ class LogScrubber:
         if look.damage is not None:
             self._tell(look.damage)
         return look
+
+    def look_behind(self, owner: Log, segment: LogSegment) -> Damage | None:
+        """Whether offsets are missing between a segment and the next one; they are named, counted and told."""
+        truncations = owner.truncations
+        try:
+            hole = hole_behind(owner, segment)
+        except Exception:
+            log.exception("%s: looking for its end failed; the others are looked at", segment.place)
+            return None
+        if hole is None or not _is_still_there(owner, segment, truncations):
+            return None
+        position, offset, end_offset = hole
+        why = "the next segment does not begin where it ends: a file is gone, or a part of it"
+        damage = Damage(owner, segment, position, offset, end_offset, why, truncations, is_hole=True)
+        self._tell(damage)
+        return damage
 
     def _scrub(self, owner: Log, segment: LogSegment, stopping: threading.Event) -> Look:
         truncations, segments = owner.truncations, owner.segments

@@ -4,7 +4,8 @@ Nothing is cut from the log: its end and its other segments stay as they are, an
 place of the old one, readers have the old one. The files are those of a compaction (cleaned_segment.py), so a crash in
 the middle leaves either the old segment or the new one.
 
-Compacted logs are not mended: what another replica has removed, or still has, would bring deleted keys back.
+Compacted logs are not mended: what another replica has removed, or still has, would bring deleted keys back. What is
+missing behind a segment comes into it, if it fits, and if no transaction touches it: their index is gone, too.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ from __future__ import annotations
 import threading
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import BatchHeader
 from kbroker.segment.cleaned_segment import CleanedSegment
 from kbroker.segment.fetched import Lot, check_fetched
+from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET
 from kbroker.segment.scrubber import BatchWalk, Damage
 
 _CHUNK_BYTES = 1 << 20
+_LARGEST_SEGMENT = (1 << 31) - 1
+_ANEW = "stop this broker, remove the partition's folder, start it: then all of it is filled again"
 
 
 class SegmentMending:
@@ -84,10 +89,19 @@ class SegmentMending:
             if header.base_offset != self.next_offset or header.last_offset >= self.damage.end_offset:
                 why = f"{self._log.name}: the other replica's batch at offset {header.base_offset} does not fit"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+            if self.damage.is_hole:
+                self._check_fits(header)
             self._append(records[position : position + header.size], [(position, header)])
             self.next_offset = header.last_offset + 1
             news = True
         return news
+
+    def _check_fits(self, header: BatchHeader) -> None:
+        too_far = header.last_offset - self.damage.segment.base_offset > MAX_RELATIVE_OFFSET
+        if too_far or self._cleaned.size + header.size > _LARGEST_SEGMENT:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"what is missing is too much for one segment: {_ANEW}")
+        if header.is_transactional:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"what is missing belongs to transactions: {_ANEW}")
 
     def _append(self, data: memoryview, batches: Lot) -> None:
         """Append batches with index entries as an append to the log makes them."""

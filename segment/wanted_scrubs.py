@@ -101,6 +101,7 @@ class WantedScrubs:
                 if self._stopping.is_set() or self._clock() - wanted.asked_s > PATIENCE_S:
                     break
                 is_read, damage = self._scrubber.look_at(owner, segment, self._stopping)
+                damage = damage or self._scrubber.look_behind(owner, segment)
                 if damage is not None and len(wanted.damages) < MOST_DAMAGES:
                     wanted.damages.append(damage)
                 if is_read:

@@ -59,6 +59,17 @@ def test_all_closed_segments_are_read_and_what_is_damaged_is_told(manager: LogMa
     scrubs.stop()
 
 
+def test_a_segment_that_is_gone_is_told(manager: LogManager) -> None:
+    log = manager.logs["orders", 0]
+    filled(log)
+    log.disk.segments = (log.segments[0], *log.segments[2:])
+    scrubs = WantedScrubs(manager, LogScrubber(manager))
+    until(lambda: scrubs.ask(ident(0), None).is_over)
+    (hole,) = scrubs.ask(ident(0), None).damages
+    assert (hole.segment, hole.end_offset, hole.is_hole) == (log.segments[0], log.segments[1].base_offset, True)
+    scrubs.stop()
+
+
 def test_only_the_logs_asked_for_are_read(manager: LogManager) -> None:
     scrubs = WantedScrubs(manager, LogScrubber(manager))
     until(lambda: scrubs.ask(ident(0), {"bills": {0, 7}, "none": {0}, "orders": {5}}).is_over)

@@ -118,6 +118,24 @@ def test_a_damaged_segment_is_mended_from_the_other_replica_and_nobody_leaves_th
     assert "Traceback" not in lines
 
 
+def test_a_segment_that_was_removed_while_its_broker_was_stopped_comes_back(
+    cluster: DevCluster, topic_name: str
+) -> None:
+    fill(cluster.bootstrap, topic_name, 2)
+    damaged, other = cluster.brokers
+    until(lambda: contents(damaged, topic_name) == contents(other, topic_name), lambda: "copied")
+    good = b"".join(contents(damaged, topic_name).values())
+    assert damaged.stop() == 0
+    gone = files(damaged, topic_name)[2]
+    for file in gone.parent.glob(f"{gone.stem}.*"):
+        file.unlink()
+    damaged.start().wait_until_ready()
+    until(lambda: b"".join(contents(damaged, topic_name).values()) == good, lambda: damaged.log_tail(40))
+    assert values(damaged.bootstrap, topic_name) == [b"%0200d" % number for number in range(RECORDS)]
+    assert f"offsets from {int(gone.stem)} on" in damaged.log_tail(1000)
+    assert "Traceback" not in damaged.log_tail(1000)
+
+
 def test_damage_is_mended_though_the_number_of_threads_has_changed(cluster: DevCluster, topic_name: str) -> None:
     fill(cluster.bootstrap, topic_name, 2)
     damaged, other = cluster.brokers
