@@ -40,6 +40,7 @@ class BatchReader(DataSourceReader):
             bounds = planning.find_bounds(cluster, planning.needed_places(cluster, every_place, options, pushed))
             starts = planning.resolve(cluster, options.starting, bounds, every_place)
             ends = planning.resolve(cluster, options.ending, bounds, every_place)
+            planning.check_order(options.starting, options.ending, starts, ends, bounds)
             ranges, losses = plan_ranges(starts, ends, bounds, cluster.topic_ids)
             planning.report_losses(losses, fail=options.fail_on_data_loss)
             ranges = planning.cut_by_filters(cluster, ranges, options, pushed)

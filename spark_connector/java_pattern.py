@@ -1,7 +1,7 @@
 r"""Java's regular expressions, in which subscribePattern is written, as Python's; for topic names, which are ASCII.
 
     \Q…\E            text as it stands              (?<name>…), \k<name>   (?P<name>…), (?P=name)
-    \p{Alpha}, \PL   the ASCII characters of it
+    \p{Alpha}, \PL   the ASCII characters of it     [a-z&&[^b]]            the ASCII characters of it (java_sets)
 
 What Java reads otherwise than Python, or only one of them knows, is refused: a pattern that chose other topics than it
 does in Spark's own source would go unnoticed.
@@ -13,45 +13,40 @@ import functools
 import re
 import warnings
 
+from kbroker.spark_connector.java_sets import JavaSet, octal, property_of
+
+QUOTED = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
 TOKEN = re.compile(
-    r"""(?P<quoted>\\Q(?P<text>.*?)(?:\\E|$))
-      | (?P<property>\\(?P<sign>[pP])(?:\{(?P<long>\w+)\}|(?P<short>\w)))
+    r"""(?P<property>\\[pP](?:\{\w+\}|\w))
+      | (?P<octal>\\0(?:[0-3][0-7]{2}|[0-7]{1,2}))
       | (?P<back>\\k<(?P<name>\w+)>)
       | (?P<escape>\\.)
       | (?P<named>\(\?<(?![=!]))
       | (?P<pythons>\(\?[P#(]|\{,)
-      | (?P<opening>\[\^?\]?)
-      | (?P<closing>\])
-      | (?P<meeting>&&)
+      | (?P<set>\[)
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-PROPERTIES = {
-    **dict.fromkeys(("Lower", "javaLowerCase", "IsLowercase", "Ll", "IsLl"), "a-z"),
-    **dict.fromkeys(("Upper", "javaUpperCase", "IsUppercase", "Lu", "IsLu"), "A-Z"),
-    **dict.fromkeys(("Alpha", "IsAlphabetic", "L", "IsL"), "a-zA-Z"),
-    **dict.fromkeys(("Digit", "IsDigit", "N", "Nd", "IsN", "IsNd"), "0-9"),
-    "Alnum": "a-zA-Z0-9",
-    "XDigit": "0-9a-fA-F",
-    "ASCII": r"\x00-\x7f",
-    "Punct": r"!-/:-@\[-`{-~",
-}
+IGNORES_CASE = re.compile(r"\(\?[a-zA-Z]*i")
 
 
 @functools.lru_cache(maxsize=64)
 def java_pattern(text: str) -> re.Pattern[str]:
     """Compile a pattern of Java's; raises ValueError saying what of it cannot be had."""
-    translated, in_class = [], False
-    for token in TOKEN.finditer(text):
-        kind = str(token.lastgroup)
-        if kind == "opening" and in_class:
-            raise ValueError(f"a set within a set, {token[0]!r} at {token.start()}: only Java has it")
-        if kind == "meeting" and in_class:
-            raise ValueError(f"an intersection of sets, '&&' at {token.start()}: only Java has it")
-        if kind == "pythons" and not in_class:
+    plain = QUOTED.sub(lambda quoted: re.escape(quoted[1]), text)
+    translated, at = [], 0
+    while token := TOKEN.match(plain, at):
+        kind, at = str(token.lastgroup), token.end()
+        if kind == "pythons":
             raise ValueError(f"{token[0]!r} at {token.start()} is Python's, and not Java's")
-        in_class = (in_class or kind == "opening") and kind != "closing"
-        translated.append(_translated(kind, token, in_class))
+        if kind == "set":
+            found = JavaSet(plain, token.start())
+            if found.is_mixed and IGNORES_CASE.search(plain):
+                raise ValueError(f"sets within the one at {token.start()}, where case is ignored: only Java has them")
+            at = found.end
+            translated.append(found.python())
+        else:
+            translated.append(_translated(kind, token))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
@@ -60,16 +55,13 @@ def java_pattern(text: str) -> re.Pattern[str]:
         raise ValueError(str(error)) from error
 
 
-def _translated(kind: str, token: re.Match[str], in_class: bool) -> str:
-    if kind == "quoted":
-        return re.escape(token["text"])
+def _translated(kind: str, token: re.Match[str]) -> str:
     if kind == "back":
         return f"(?P={token['name']})"
     if kind == "named":
         return "(?P<"
-    if kind != "property":
-        return token[0]
-    name, negated = token["long"] or token["short"], token["sign"] == "P"
-    if name not in PROPERTIES or (in_class and negated):
-        raise ValueError(f"{token[0]!r} at {token.start()} cannot be had")
-    return PROPERTIES[name] if in_class else f"[{'^' if negated else ''}{PROPERTIES[name]}]"
+    if kind == "octal":
+        return re.escape(octal(token[0]))
+    if kind == "property":
+        return f"[{'^' if token[0][1] == 'P' else ''}{property_of(token[0])}]"
+    return token[0]

@@ -47,6 +47,10 @@ class OffsetSpec:
             offsets[place] = {EARLIEST: available.earliest, LATEST: available.latest}.get(offset, offset)
         return offsets
 
+    def is_fixed(self, place: TopicPartition) -> bool:
+        """Whether an offset or a time says where in the partition, and not what there is (earliest, latest)."""
+        return self.by_time or self._number(place) >= 0
+
     def _number(self, place: TopicPartition) -> int:
         return self.by_partition[place] if self.default is None else self.default
 

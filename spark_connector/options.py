@@ -1,7 +1,7 @@
 """How the data source's options are taken apart: names whatever their case, values checked, the nearest name in errors.
 
 `kafka.*` goes to the client without its prefix. What a Java client knows and this one has no use for (buffer sizes,
-session timeouts) is let through without effect, so that a job moves by changing the format's name.
+session timeouts, metrics) is let through without effect, so that a job moves by changing the format's name.
 """
 
 from __future__ import annotations
@@ -29,25 +29,47 @@ WITHOUT_EFFECT = frozenset(
     {
         "allow.auto.create.topics",
         "auto.commit.interval.ms",
+        "auto.include.jmx.reporter",
         "client.dns.lookup",
         "connections.max.idle.ms",
         "default.api.timeout.ms",
+        "enable.metrics.push",
         "exclude.internal.topics",
         "heartbeat.interval.ms",
         "max.poll.interval.ms",
         "max.poll.records",
         "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
         "partition.assignment.strategy",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
         "receive.buffer.bytes",
         "reconnect.backoff.max.ms",
         "reconnect.backoff.ms",
         "retries",
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
         "send.buffer.bytes",
         "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms",
         "socket.connection.setup.timeout.ms",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
     }
 )
+WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -92,7 +114,7 @@ class GivenOptions:
         if not self.given(name):
             return None
         text = self.text(name)
-        if not text.lstrip("-").isdigit() or int(text) < minimum:
+        if not WHOLE_NUMBER.fullmatch(text) or int(text) < minimum:
             raise OptionError(f"{name} is {text!r}: it must be a whole number, at least {minimum}")
         return int(text)
 

@@ -75,6 +75,23 @@ def resolve(
         raise OptionError(str(error)) from error
 
 
+def check_order(
+    starting: OffsetSpec,
+    ending: OffsetSpec,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    bounds: Mapping[TopicPartition, Bounds],
+) -> None:
+    """Refuse a read that ends before it begins, as Spark does; a start behind all that is there is data loss."""
+    for place, start in sorted(starts.items()):
+        fixed = starting.is_fixed(place) and ending.is_fixed(place)
+        if fixed and start > ends[place] < bounds[place].latest:
+            raise OptionError(
+                f"{place[0]}-{place[1]}: {starting.option} is offset {start}, {ending.option} is {ends[place]}:"
+                f" the read would end before it begins"
+            )
+
+
 def needed_places(
     cluster: PlainCluster, places: Collection[TopicPartition], options: ReadOptions, pushed: Pushed
 ) -> list[TopicPartition]:

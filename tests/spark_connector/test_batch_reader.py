@@ -65,3 +65,15 @@ def test_offsets_must_name_every_partition(broker: BrokerProcess, topic_name: st
     create_topic(broker.bootstrap, topic_name, partitions=2)
     with pytest.raises(OptionError, match=f"missing {topic_name}-1"):
         reader(broker, subscribe=topic_name, startingOffsets=json.dumps({topic_name: {"0": 0}})).partitions()
+
+
+def test_a_read_that_ends_before_it_begins_is_an_error(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 8, timestamp_ms=5_000)
+    at = {offset: json.dumps({topic_name: {"0": offset}}) for offset in (2, 5)}
+    with pytest.raises(OptionError, match="startingOffsets is offset 5, endingOffsets is 2"):
+        reader(broker, subscribe=topic_name, startingOffsets=at[5], endingOffsets=at[2]).partitions()
+    with pytest.raises(OptionError, match="endingTimestamp is 0"):
+        reader(broker, subscribe=topic_name, startingOffsets=at[5], endingTimestamp="4000").partitions()
+    for fine in ({"startingOffsets": at[5], "endingOffsets": at[5]}, {"endingTimestamp": "4000"}):
+        assert reader(broker, subscribe=topic_name, **fine).partitions() == []

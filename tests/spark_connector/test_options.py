@@ -43,6 +43,8 @@ def read_all(name: str, value: str) -> None:
         ("startingOffset", "earliest", 'did you mean "startingOffsets"'),
         ("minPartitions", "0", "minPartitions is '0'"),
         ("minPartitions", "many", "a whole number"),
+        ("minPartitions", "--5", "a whole number"),
+        ("minPartitions", "²", "a whole number"),
         ("maxTriggerDelay", "soon", "maxTriggerDelay is 'soon'"),
         ("includeHeaders", "yes", 'must be "true" or "false"'),
         ("mode", "LOOSE", "PERMISSIVE or FAILFAST"),
@@ -61,6 +63,7 @@ def test_kafka_options_go_to_the_client_and_those_of_java_alone_are_let_through(
         kafka__bootstrap__servers="h:1",
         kafka__fetch__max__bytes="9",
         kafka__session__timeout__ms="1",
+        kafka__metric__reporters="of.mine",
         kafka__group__id="g",
     )
     assert options.bootstrap() == "h:1"
