@@ -186,6 +186,8 @@ NAMES = (
     "resource_type",
     "resource_name",
     "partition_index",
+    "principal_name",
+    "token_requester_principal_name",
 )
 """Of an answer's elements."""
 
