@@ -138,9 +138,9 @@ def administer(world: World) -> tuple[str, Undo]:
     """Somebody changes topics, from a machine that is gone when all is healed."""
     change = administration.draw(world.rng, TOPIC, PARTITIONS, sorted(world.brokers))
     machine = world.simulation.machine(f"admin-{world.events}")
-    machine.create_task(administration.carry_out(world.bootstrap, change), name="administration")
+    machine.create_task(administration.carry_out(world.bootstrap, change, world.changes), name="administration")
 
-    return change[0], lambda: world.leave(machine)
+    return change.text, lambda: world.leave(machine)
 
 
 def move_from_busy_leader(world: World) -> tuple[str, Undo]:
@@ -155,11 +155,11 @@ def move_from_busy_leader(world: World) -> tuple[str, Undo]:
     busy.jobs_wait_s = 0.1 + world.rng.random()
     world.inspect(lambda visitor: visitor.call_on(broker.host, f"{TOPIC}:{number}", visitor.send_compressed))
     change = administration.move_leader(TOPIC, number, [*others, leader])
-    admin.create_task(administration.carry_out(world.bootstrap, change), name="administration")
+    admin.create_task(administration.carry_out(world.bootstrap, change, world.changes), name="administration")
     undo = contextlib.ExitStack()
     undo.callback(world.leave, admin)
     undo.callback(setattr, busy, "jobs_wait_s", 0.0)
-    return f"broker {leader} is busy: {change[0]}", undo.close
+    return f"broker {leader} is busy: {change.text}", undo.close
 
 
 EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {

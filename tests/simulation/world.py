@@ -27,6 +27,7 @@ from kbroker.verify.checker import COMPLETE, VALID, judge_folder
 from kbroker.verify.history import HISTORY_FILE, INFO, NEMESIS, SETTINGS_FILE, Recorder
 from kbroker.verify.workers import Trial
 from tests.simulation import clients, coordinators, outside
+from tests.simulation.acknowledged_changes import AcknowledgedChanges
 from tests.simulation.deaths import PARTITIONS, TOPIC, Undo
 from tests.simulation.events import EVENTS
 from tests.simulation.late_markers import LateMarkers
@@ -250,6 +251,7 @@ class World:
         self.brokers = {number: SimulatedBroker(self, number) for number in range(1, BROKERS + 1)}
         self.bootstrap = ",".join(f"{each.host}:9092" for each in self.brokers.values())
         self.promises = Promises(self)
+        self.changes = AcknowledgedChanges(lambda: self.simulation.now)
         self.simulation.after_turn = self.promises.after_turn
         self.simulation.next_look = 0.0
         self.workload = self.rng.choice(list(WORKLOADS))
@@ -468,6 +470,8 @@ class World:
         if not self.simulation.run(READY_S, lambda: not self.zookeeper.not_in_sync(TOPIC)):
             late = ", ".join(self.zookeeper.not_in_sync(TOPIC))
             raise PromiseBroken(f"replicas of {late} are not in sync {READY_S:g} s after all was healed")
+        if not self.simulation.run(READY_S, lambda: not self.changes.lost(self.zookeeper.register)):
+            raise PromiseBroken("; ".join(self.changes.lost(self.zookeeper.register)))
         reader = clients.FinalReading(self.trial, self.bootstrap, self.rng)
         task = clients.begin(self.simulation.machine("final-reader"), reader)
         self.simulation.run(FINAL_S, task.done)

@@ -28,6 +28,7 @@ from kbroker.controller.zookeeper import STAND_IN_NODE
 from kbroker.dev.stand_in.connection import Connection
 from kbroker.dev.stand_in.service import Moment, Service
 from kbroker.dev.stand_in.tree import Tree
+from tests.simulation.acknowledged_changes import Register
 from tests.simulation.loop import EPOCH_S, Machine
 from tests.simulation.network import Network, Socket
 
@@ -77,15 +78,29 @@ class ZooKeeperServer:
 
     def not_in_sync(self, topic: str) -> list[str]:
         """Partitions of which a replica is out of the ISR."""
-        node = self.tree.nodes.get(f"/brokers/topics/{topic}")
-        wanted = {} if node is None else json.loads(node.data or b"{}")["partitions"]
+        wanted = self._of(f"/brokers/topics/{topic}").get("partitions", {})
         return [
             f"{topic}-{each}" for each, replicas in wanted.items() if set(self.isr(topic, int(each))) != set(replicas)
         ]
 
-    def _state(self, topic: str, partition: int) -> dict[str, Any]:
-        node = self.tree.nodes.get(f"/brokers/topics/{topic}/partitions/{partition}/state")
+    def register(self, register: Register) -> Any:
+        """What there is of something that administrators change."""
+        match register:
+            case "topic", topic:
+                return len(self._of(f"/brokers/topics/{topic}").get("partitions", ())) or None
+            case "replicas", topic, partition:
+                return self._of(f"/brokers/topics/{topic}").get("partitions", {}).get(partition)
+            case "setting", topic, key:
+                return self._of(f"/config/topics/{topic}").get("config", {}).get(key)
+        raise AssertionError(f"nobody knows what {register} is")
+
+    def _of(self, path: str) -> dict[str, Any]:
+        """A node's content; nothing where there is none."""
+        node = self.tree.nodes.get(path)
         return {} if node is None else dict(json.loads(node.data or b"{}"))
+
+    def _state(self, topic: str, partition: int) -> dict[str, Any]:
+        return self._of(f"/brokers/topics/{topic}/partitions/{partition}/state")
 
     def expire(self, broker_id: int) -> None:
         """End the session of a broker that is registered."""
