@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from kbroker.client.partition_state import look_through
 from kbroker.client.plain_cluster import PlainCluster
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.records.succession import look_through
 
 LIMIT_S = 60.0
 VERSION = 12
@@ -41,7 +41,7 @@ def _read(host: str, port: int, topic: str, bounds: dict[int, tuple[int, int]]) 
         answer = connection.request(_request(topic, at), VERSION)
         for item in answer.responses[0].partitions:
             partition = item.partition_index
-            following, _ = look_through(item.records or b"", at[partition])
+            following = look_through(item.records or b"", at[partition]).next_offset
             count += following - at[partition]
             at[partition] = following
             if following >= bounds[partition][1]:

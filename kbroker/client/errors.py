@@ -21,6 +21,7 @@ from kbroker.client.error_base import FencedError as FencedError
 from kbroker.client.error_base import KafkaError as KafkaError
 from kbroker.client.error_base import LoginFailed as LoginFailed
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.records.succession import Succession
 
 NO_ADDRESS = "no host has such a name, or no port such a number"
 """What Python says by a ValueError, mostly a UnicodeError, or by an OverflowError, not by an OSError."""
@@ -37,6 +38,13 @@ def error_for(
     """Return the exception for a code (not NONE)."""
     name = None if broker is None else str(broker)
     return BrokerError.by_code[code](code, message or "", topic=topic, partition=partition, broker=name)
+
+
+def error_out_of_order(topic: str, partition: int, seen: Succession) -> BrokerError:
+    """Say which offset cannot be read because a batch lies about its own, and how to go on."""
+    how = f"seek to {seen.resume_at} to skip it" if seen.resume_at >= 0 else "seek behind it"
+    text = f"offset {seen.next_offset} cannot be read: {seen.problem}; a batch is damaged on the broker, {how}"
+    return error_for(ErrorCode.CORRUPT_MESSAGE, text, topic=topic, partition=partition)
 
 
 class NotConnected(ClientError, ConnectionError):

@@ -226,7 +226,7 @@ class Fetcher:
         if read_committed:
             pairs = ((one.producer_id, one.first_offset) for one in item.aborted_transactions or ())
             aborted = AbortedTransactions(pairs)
-        state.add(Chunk(item.records, aborted, answer))
+        state.add(Chunk(item.records, aborted, answer), item.high_watermark)
         return False
 
     def _refused(self, state: PartitionState, item: FetchResponse.PartitionData, leader: int) -> bool:

@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Container
 from typing import Any, Protocol
 
+from kbroker.client.errors import error_out_of_order
 from kbroker.client.types import EARLIEST, LATEST, TopicPartition
-from kbroker.protocol.errors import KafkaError
-from kbroker.protocol.records.batch import HEADER_SIZE, read_header
 from kbroker.protocol.records.control import AbortedTransactions
 from kbroker.protocol.records.message_set import as_batches
+from kbroker.protocol.records.succession import UNKNOWN, look_through
 
 COMMITTED = -100
 """Where a group has been before: `reset_to` of partitions that are new here."""
@@ -186,9 +186,19 @@ class PartitionState:
             self._release(self.chunks.popleft())
         self.is_out_of_range = self.is_fetching = False
 
-    def add(self, chunk: Chunk) -> None:
-        """Keep what was fetched."""
-        self.fetch_offset, epochs = look_through(chunk.records, self.fetch_offset)
+    def add(self, chunk: Chunk, high_watermark: int = UNKNOWN) -> None:
+        """Keep what was fetched, as far as its offsets make sense; what does not is a problem behind it."""
+        seen = look_through(chunk.records, self.fetch_offset, high_watermark)
+        if seen.problem:
+            self.problem = error_out_of_order(*self.key, seen)
+            chunk.records = memoryview(chunk.records)[: seen.end]
+        chunk.position = seen.start
+        self.fetch_offset = seen.next_offset
+        if seen.end or not seen.problem:
+            self._keep(chunk, seen.epochs)
+        self.owner.sort(self)
+
+    def _keep(self, chunk: Chunk, epochs: list[tuple[int, int]]) -> None:
         for start, epoch in epochs:
             if not self.epochs or self.epochs[-1][1] != epoch:
                 self.epochs.append((start, epoch))
@@ -198,7 +208,6 @@ class PartitionState:
         if not chunk.answer.waiting:
             self.owner.buffered_bytes += chunk.answer.size
         chunk.answer.waiting += 1
-        self.owner.sort(self)
 
     def chunk_done(self) -> None:
         """The first chunk is decoded."""
@@ -245,24 +254,3 @@ class PartitionState:
             if start < offset:
                 return epoch
         return UNKNOWN_EPOCH
-
-
-def look_through(records: Any, offset: int) -> tuple[int, list[tuple[int, int]]]:
-    """Return the offset behind the last whole batch, and (first offset, leader epoch) wherever the epoch changes.
-
-    A batch that makes no sense is left for the decoder to name.
-    """
-    position = 0
-    epochs: list[tuple[int, int]] = []
-    try:
-        while len(records) - position >= HEADER_SIZE:
-            header = read_header(records, position)
-            position += header.size
-            if position > len(records):
-                break
-            offset = max(offset, header.next_offset)
-            if not epochs or epochs[-1][1] != header.partition_leader_epoch:
-                epochs.append((header.base_offset, header.partition_leader_epoch))
-    except KafkaError:
-        pass
-    return offset, epochs

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.arrow import RecordBatches
-from kbroker.client.errors import error_for
+from kbroker.client.errors import error_for, error_out_of_order
 from kbroker.client.plain_cluster import EARLIEST, LATEST, Patience, PlainCluster, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -23,6 +23,7 @@ from kbroker.protocol.records.columns import ColumnDecoder
 from kbroker.protocol.records.control import AbortedTransactions
 from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 from kbroker.protocol.records.message_set import as_batches
+from kbroker.protocol.records.succession import look_through
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,7 +129,14 @@ class RangeReader:
                     self._replica = answer.preferred_read_replica
                     continue
                 records = memoryview(as_batches(answer.records or b""))
-                following = _offset_after(records, offset)
+                seen = look_through(records, offset, answer.high_watermark)
+                following, records = seen.next_offset, records[seen.start : seen.end]
+                if seen.problem and following == offset:
+                    if not self._skip_corrupt or self._replica is not None:
+                        raise error_out_of_order(*self._place, seen)
+                    offset = max(seen.resume_at, offset + 1)
+                    self._count_corrupt(following, offset, seen.problem)
+                    continue
                 if following > offset:
                     self._bytes_per_offset = len(records) / (following - offset)
                     if following < self._end:
@@ -278,13 +286,3 @@ def _after_batch_of(records: memoryview, offset: int) -> tuple[int, int]:
         if following > offset:
             return position + size, following
     return len(records), offset + 1
-
-
-def _offset_after(records: memoryview | None, offset: int) -> int:
-    """Return the offset after the last whole batch; `offset` itself when there is none."""
-    if not records:
-        return offset
-    batches = split_batches(records)
-    if not batches:
-        return offset
-    return max(offset, read_header(records, batches[-1][0]).next_offset)

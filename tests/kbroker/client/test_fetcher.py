@@ -141,6 +141,20 @@ async def test_a_poisoned_batch_is_named_and_can_be_skipped(consumer: Consumer) 
     assert [record.offset for record in await consumer.poll(1)] == [5]
 
 
+async def test_a_batch_that_lies_about_its_offset_is_named_behind_what_can_be_read(
+    consumer: Consumer, fetcher: Fetcher
+) -> None:
+    state = fetcher.assignment.begin(KEY, offset=0)
+    answered = answer(data(0, bytes(batch(0, 3) + batch(1 << 40, 2)), high_watermark=5))
+    for values in ([0, 1, 2], []):
+        take(fetcher, answered if values else answer(data(0, bytes(batch(1 << 40, 2)), high_watermark=5)), state)
+        assert not values or [record.offset for record in await consumer.poll(1)] == values
+        with pytest.raises(
+            errors.CorruptMessageError, match=r"t-0: offset 3 cannot be read: .* the partition ends at 5"
+        ):
+            await consumer.poll(1)
+
+
 async def test_the_next_request_is_under_way_before_an_answer_is_decoded(bootstrap: str, topic: str) -> None:
     async with Producer(bootstrap, batch_size=1000) as producer:
         for _ in range(50):

@@ -1,4 +1,4 @@
-from kbroker.client.partition_state import Chunk, PartitionState, look_through
+from kbroker.client.partition_state import Chunk, PartitionState
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.records.batch import stamp
 from kbroker.protocol.records.builder import BatchBuilder
@@ -13,10 +13,6 @@ def batch(base_offset: int, count: int, epoch: int = 0) -> bytearray:
     made = builder.build(base_offset=base_offset)
     stamp(made, 0, base_offset, epoch)
     return made
-
-
-def test_the_next_offset_is_behind_the_last_whole_batch() -> None:
-    assert look_through(batch(5, 3) + batch(8, 2) + batch(10, 4)[:-1], 5) == (10, [(5, 0)])
 
 
 def test_an_epoch_is_known_of_every_offset_that_was_fetched() -> None:
@@ -57,3 +53,18 @@ def test_a_preferred_replica_is_read_from_while_it_is_there_and_its_time_lasts()
     assert state.source(1, 7, {1}, 5.0) == 1
     assert state.source(1, 7, {1, 2}, 10.0) == 1
     assert state.source(3, 8, {1, 2, 3}, 5.0) == 3, "a new leader may choose otherwise"
+
+
+def test_what_does_not_follow_is_a_problem_behind_what_does() -> None:
+    state = PartitionState(KEY, 5)
+    state.add(Chunk(bytes(batch(5, 5) + batch(2, 2) + batch(12, 1))))
+    assert (state.fetch_offset, len(state.chunks)) == (10, 1)
+    assert "t-0: offset 10 cannot be read: batches overlap" in str(state.problem)
+    assert "seek to 12 to skip it" in str(state.problem)
+
+
+def test_an_answer_of_which_nothing_follows_is_not_kept() -> None:
+    state = PartitionState(KEY, 5)
+    state.add(Chunk(bytes(batch(1000, 2))), high_watermark=7)
+    assert (state.fetch_offset, len(state.chunks), state.owner.buffered_bytes) == (5, 0, 0)
+    assert "begins at offset 1000, the partition ends at 7" in str(state.problem)

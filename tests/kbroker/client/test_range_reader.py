@@ -179,3 +179,28 @@ def test_a_corrupt_batch_is_an_error_with_its_offset_or_left_out(own_broker: Bro
         offsets = [offset for batch in reader for offset in batch["offset"].to_pylist()]
     assert offsets == [*range(50), *range(100, 150)]
     assert reader.corrupt_batches == 1
+
+
+@pytest.mark.parametrize("damage", [1 << 40, -50])
+def test_a_batch_that_lies_about_its_offset_is_an_error_or_left_out(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch, damage: int
+) -> None:
+    fill(broker, topic_name, batches=4)
+    find = range_reader.RangeReader._partition
+
+    def lie(self: Any, answer: Any, offset: int) -> Any:
+        found = find(self, answer, offset)
+        records = bytearray(found.records)
+        for position, _ in split_batches(records):
+            base_offset = int.from_bytes(records[position : position + 8], "big")
+            if base_offset == 50:
+                records[position : position + 8] = (50 + damage).to_bytes(8, "big")
+        found.records = bytes(records)
+        return found
+
+    monkeypatch.setattr(range_reader.RangeReader, "_partition", lie)
+    with PlainCluster(broker.bootstrap) as cluster:
+        with pytest.raises(CorruptMessageError, match=f"{topic_name}-0: offset 50 cannot be read.*seek to 100"):
+            read(cluster, topic_name, 0, 200)
+        rows = read(cluster, topic_name, 0, 200, skip_corrupt=True)
+        assert [offset for offset, _ in rows] == [*range(50), *range(100, 200)]

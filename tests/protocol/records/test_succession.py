@@ -1,0 +1,88 @@
+import pytest
+
+from kbroker.protocol.records.batch import HEADER_SIZE, stamp
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.succession import UNKNOWN, Succession, look_through
+
+
+def batch(base_offset: int, count: int, epoch: int = 0) -> bytes:
+    builder = BatchBuilder()
+    for _ in range(count):
+        builder.append(None, b"value")
+    made = builder.build(base_offset=base_offset)
+    stamp(made, 0, base_offset, epoch)
+    return bytes(made)
+
+
+def answer(*batches: tuple[int, int]) -> bytes:
+    return b"".join(batch(*each) for each in batches)
+
+
+def size(*batches: tuple[int, int]) -> int:
+    return len(answer(*batches))
+
+
+def test_reading_goes_on_behind_the_last_whole_batch() -> None:
+    records = batch(5, 3) + batch(8, 2, 1) + batch(10, 4)[:-1]
+    assert look_through(records, 5) == Succession(0, len(records), 10, [(5, 0), (8, 1)])
+
+
+def test_nothing_is_known_of_nothing() -> None:
+    assert look_through(b"", 7) == Succession(0, 0, 7, [])
+    assert look_through(batch(7, 1)[: HEADER_SIZE - 1], 7).next_offset == 7
+
+
+def test_a_batch_begins_before_what_was_asked_for_and_gaps_are_fine() -> None:
+    records = answer((5, 5), (12, 1), (20, 3))
+    assert look_through(records, 8, 23) == Succession(0, len(records), 23, [(5, 0)])
+
+
+def test_others_may_have_come_since_the_high_watermark_was_read() -> None:
+    assert not look_through(answer((5, 5), (10, 2)), 5, 5).problem
+
+
+def test_what_cannot_be_read_is_left_for_the_decoder() -> None:
+    bad = bytearray(batch(10, 1))
+    bad[16] = 9
+    records = batch(5, 5) + bytes(bad)
+    assert look_through(records, 5) == Succession(0, len(records), 10, [(5, 0)])
+
+
+def test_a_base_offset_that_is_too_small_ends_what_can_be_read() -> None:
+    seen = look_through(answer((5, 5), (2, 2), (12, 3)), 5)
+    assert (seen.end, seen.next_offset, seen.resume_at) == (size((5, 5)), 10, 12)
+    assert seen.problem == "batches overlap: one ends at offset 9, the next one begins at 2"
+
+
+def test_a_base_offset_that_is_too_large_is_not_believed() -> None:
+    seen = look_through(answer((5, 5), (1034, 2), (12, 3)), 5)
+    assert (seen.end, seen.next_offset, seen.resume_at) == (size((5, 5)), 10, 12)
+    assert seen.problem == "batches overlap: one ends at offset 1035, the next one begins at 12"
+    assert seen.epochs == [(5, 0)]
+
+
+def test_a_first_batch_that_is_too_large_is_passed_over_where_what_was_asked_for_stands_behind_it() -> None:
+    records = answer((1034, 2), (12, 3), (15, 1))
+    assert look_through(records, 12, 16) == Succession(size((1034, 2)), len(records), 16, [(12, 0)])
+    assert look_through(records, 10, 16).problem
+
+
+@pytest.mark.parametrize("records", [answer((1034, 2)), answer((5, 5), (1034, 2))])
+def test_a_batch_behind_a_gap_does_not_end_behind_the_partition(records: bytes) -> None:
+    seen = look_through(records, 5, 12)
+    assert seen.problem == "a batch says that it begins at offset 1034, the partition ends at 12"
+    assert (seen.end, seen.resume_at) == (len(records) - size((1034, 2)), UNKNOWN)
+    assert not look_through(records, 5).problem
+
+
+def test_an_answer_that_lies_before_what_was_asked_for_is_no_answer() -> None:
+    seen = look_through(answer((1, 2), (3, 2)), 8)
+    assert (seen.end, seen.next_offset) == (0, 8)
+    assert seen.problem == "only batches before it came, the last of them ends at offset 4"
+
+
+def test_what_was_asked_for_is_not_passed_over_behind_a_batch_before_it() -> None:
+    seen = look_through(answer((1, 2), (12, 3)), 8)
+    assert (seen.next_offset, seen.resume_at) == (8, 12)
+    assert seen.problem == "behind a batch that ends at offset 2 comes one that begins at 12"
+    assert not look_through(answer((1, 2), (5, 6)), 8).problem
