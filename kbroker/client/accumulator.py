@@ -18,6 +18,7 @@ from kbroker.client.errors import ClientClosed, error_for
 from kbroker.client.partition_queue import PartitionQueue, TopicQueues
 from kbroker.client.partitioners import placement_of
 from kbroker.client.types import RecordMetadata
+from kbroker.client.wrong_records import explained
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.builder import BatchBuilder, Headers
 from kbroker.protocol.records.compression import CompressionType
@@ -79,35 +80,38 @@ class Accumulator:
         """Add a record; None when the topic is not known here yet or the buffer is full. Raises once it is closed."""
         if timestamp is None:
             timestamp = int(time.time() * 1000)
-        with self.lock:
-            if self.refuses is not None:
-                raise self.refuses()
-            if self.used >= self._limit:
-                self._wake(0)
-                return None
-            known = self.topics.get(topic)
-            if known is None:
-                return None
-            is_anywhere = False
-            if partition is not None or self._chooses is not None:
-                queue = known.queues[self._chosen(topic, known.count, key, value, partition)]
-            elif (-1 if key is None else len(key)) < self._shortest_key:
-                queue = known.sticky
-                is_anywhere = True
-            else:
-                queue = known.queues[partition_for_key(key or b"", known.count, self._hashing)]
-            batch = queue.open
-            if batch is not None:
-                builder = batch.builder
-                size = builder.size  # type: ignore[union-attr]
-                if builder.append(key, value, headers, timestamp):  # type: ignore[union-attr]
-                    self.used += builder.size - size  # type: ignore[union-attr]
-                    batch.count = builder.count  # type: ignore[union-attr]
+        try:
+            with self.lock:
+                if self.refuses is not None:
+                    raise self.refuses()
+                if self.used >= self._limit:
+                    self._wake(0)
+                    return None
+                known = self.topics.get(topic)
+                if known is None:
+                    return None
+                is_anywhere = False
+                if partition is not None or self._chooses is not None:
+                    queue = known.queues[self._chosen(topic, known.count, key, value, partition)]
+                elif (-1 if key is None else len(key)) < self._shortest_key:
+                    queue = known.sticky
+                    is_anywhere = True
                 else:
-                    batch = None
-            if batch is None:
-                batch = self._open_batch(known, queue, is_anywhere, key, value, headers, timestamp)
-            delivery = Delivery(batch, batch.count - 1, timestamp)
+                    queue = known.queues[partition_for_key(key or b"", known.count, self._hashing)]
+                batch = queue.open
+                if batch is not None:
+                    builder = batch.builder
+                    size = builder.size  # type: ignore[union-attr]
+                    if builder.append(key, value, headers, timestamp):  # type: ignore[union-attr]
+                        self.used += builder.size - size  # type: ignore[union-attr]
+                        batch.count = builder.count  # type: ignore[union-attr]
+                    else:
+                        batch = None
+                if batch is None:
+                    batch = self._open_batch(known, queue, is_anywhere, key, value, headers, timestamp)
+                delivery = Delivery(batch, batch.count - 1, timestamp)
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise explained(key, value, headers, timestamp, error) from None
         if on_delivery is not None:
             delivery.add_done_callback(lambda done: _call_back(on_delivery, done))
         return delivery

@@ -70,3 +70,21 @@ def test_a_record_that_is_too_large_is_told_with_what_to_do() -> None:
     accumulator.learn("t", 1, [0])
     with pytest.raises(MessageTooLargeError, match=r"t-0: a record of about \d+ bytes, max_request_size is 500: make"):
         accumulator.append("t", b"x" * 1000, None, 0, 1, ())
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_record_of_wrong_types_is_explained_and_changes_nothing(is_first: bool) -> None:
+    accumulator = Accumulator(ProducerConfig.read({"bootstrap": "a:1"}), lambda: None)
+    accumulator.learn("t", 1, [0])
+    if not is_first:
+        accumulator.append("t", b"x", None, None, None, ())
+    used = accumulator.used
+    with pytest.raises(TypeError, match="a value is bytes or None, not the int 5"):
+        accumulator.append("t", 5, None, None, None, ())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a key is bytes or None, not the str 'k'"):
+        accumulator.append("t", b"x", "k", None, None, ())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"headers are .*: list\(headers.items\(\)\)"):
+        accumulator.append("t", b"x", None, None, None, {"a": b"b"})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timestamp is milliseconds since 1970, or -1 for none, not -5"):
+        accumulator.append("t", b"x", None, None, -5, ())
+    assert accumulator.used == used
