@@ -63,11 +63,12 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         await self.cluster.close()
 
     async def create_topics(
-        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False, timeout_ms: int = 30_000
+        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> dict[str, CreatedTopic]:
         """Create topics; raises for the first that cannot be."""
         wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
-        answer = await self._ask_controller(requests.create_topics(wanted, validate_only, timeout_ms), timeout_ms)
+        limit_ms = self._limit_ms(timeout_ms)
+        answer = await self._ask_controller(requests.create_topics(wanted, validate_only, limit_ms), limit_ms)
         return requests.created_topics(answer)
 
     async def create_topic(
@@ -79,21 +80,22 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         *,
         assignments: Mapping[int, Sequence[int]] | None = None,
         validate_only: bool = False,
-        timeout_ms: int = 30_000,
+        timeout_ms: int | None = None,
     ) -> CreatedTopic:
         """Create one topic; -1 leaves a number to the broker."""
         assigned = None if assignments is None else {index: list(ids) for index, ids in assignments.items()}
         topic = NewTopic(name, partitions, replication_factor, dict(configs or {}), assigned)
         return (await self.create_topics([topic], validate_only=validate_only, timeout_ms=timeout_ms))[name]
 
-    async def delete_topics(self, names: Iterable[str], *, timeout_ms: int = 30_000) -> None:
+    async def delete_topics(self, names: Iterable[str], *, timeout_ms: int | None = None) -> None:
         """Delete topics; raises for the first that cannot be."""
         wanted = requests.texts(names)
-        answer = await self._ask_controller(requests.delete_topics(wanted, timeout_ms), timeout_ms)
+        limit_ms = self._limit_ms(timeout_ms)
+        answer = await self._ask_controller(requests.delete_topics(wanted, limit_ms), limit_ms)
         self.cluster.metadata.forget(wanted)
         requests.raise_first((item.name, item.error_code, item.error_message) for item in answer.responses)
 
-    async def delete_topic(self, name: str, *, timeout_ms: int = 30_000) -> None:
+    async def delete_topic(self, name: str, *, timeout_ms: int | None = None) -> None:
         """Delete one topic."""
         await self.delete_topics([name], timeout_ms=timeout_ms)
 
@@ -115,23 +117,27 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         return {name: requests.topic_description(name, answered.get(name)) for name in wanted}
 
     async def create_partitions(
-        self, totals: Mapping[str, int], *, validate_only: bool = False, timeout_ms: int = 30_000
+        self, totals: Mapping[str, int], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> None:
         """Raise the number of partitions of topics to the given totals."""
-        request = requests.create_partitions(totals, validate_only, timeout_ms)
-        answer = await self._ask_controller(request, timeout_ms)
+        limit_ms = self._limit_ms(timeout_ms)
+        request = requests.create_partitions(totals, validate_only, limit_ms)
+        answer = await self._ask_controller(request, limit_ms)
         requests.raise_first((item.name, item.error_code, item.error_message) for item in answer.results)
 
-    async def delete_records(self, before: Mapping[Key, int], *, timeout_ms: int = 30_000) -> dict[TopicPartition, int]:
+    async def delete_records(
+        self, before: Mapping[Key, int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
         """Delete all records below the given offsets (-1: all); returns the new log start offsets."""
+        limit_ms = self._limit_ms(timeout_ms)
         per_leader: dict[int, dict[TopicPartition, int]] = {}
         for (topic, partition), offset in before.items():
-            await self.cluster.topic(topic, timeout_ms, auto_create=False)
+            await self.cluster.topic(topic, limit_ms, auto_create=False)
             leader = self.cluster.metadata.require(topic, partition).leader
             per_leader.setdefault(leader, {})[TopicPartition(topic, partition)] = offset
         results: dict[TopicPartition, int] = {}
         for leader, wanted in per_leader.items():
-            answer = await self.cluster.ask(_delete_records(wanted, timeout_ms), leader, timeout_ms)
+            answer = await self.cluster.ask(_delete_records(wanted, limit_ms), leader, limit_ms)
             for topic_result in answer.topics:
                 for item in topic_result.partitions:
                     key = TopicPartition(topic_result.name, item.partition_index)
@@ -218,19 +224,21 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         partitions: Iterable[Partition] | None = None,
         election_type: ElectionType = ElectionType.PREFERRED,
         *,
-        timeout_ms: int = 30_000,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, BrokerError | None]:
         """Elect leaders of partitions (None: all); the answer says per partition what went wrong, if anything did."""
         grouped = None if partitions is None else by_topic(TopicPartition(*key) for key in partitions)
-        answer = await self._ask_controller(requests.elect_leaders(grouped, election_type, timeout_ms), timeout_ms)
+        limit_ms = self._limit_ms(timeout_ms)
+        answer = await self._ask_controller(requests.elect_leaders(grouped, election_type, limit_ms), limit_ms)
         requests.raise_first([("", answer.error_code, None)])
         return requests.elections(answer)
 
     async def alter_reassignments(
-        self, replicas: Mapping[Key, Sequence[int] | None], *, timeout_ms: int = 30_000
+        self, replicas: Mapping[Key, Sequence[int] | None], *, timeout_ms: int | None = None
     ) -> None:
         """Move partitions to other brokers; None cancels a move under way."""
-        answer = await self._ask_controller(requests.alter_reassignments(replicas, timeout_ms), timeout_ms)
+        limit_ms = self._limit_ms(timeout_ms)
+        answer = await self._ask_controller(requests.alter_reassignments(replicas, limit_ms), limit_ms)
         requests.raise_first([("", answer.error_code, answer.error_message)])
         requests.raise_first(
             (f"{topic.name}-{item.partition_index}", item.error_code, item.error_message)
@@ -239,11 +247,12 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         )
 
     async def list_reassignments(
-        self, partitions: Iterable[Partition] | None = None, *, timeout_ms: int = 30_000
+        self, partitions: Iterable[Partition] | None = None, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, Reassignment]:
         """Return the moves under way (of some partitions, or all)."""
         grouped = None if partitions is None else by_topic(TopicPartition(*key) for key in partitions)
-        answer = await self._ask_controller(requests.list_reassignments(grouped, timeout_ms), timeout_ms)
+        limit_ms = self._limit_ms(timeout_ms)
+        answer = await self._ask_controller(requests.list_reassignments(grouped, limit_ms), limit_ms)
         requests.raise_first([("", answer.error_code, answer.error_message)])
         return requests.reassignments(answer)
 
@@ -255,10 +264,16 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
                 raise error_for(ErrorCode.BROKER_NOT_AVAILABLE, "no such broker in the cluster", broker=node)
         return await self.cluster.ask(request, node)
 
-    async def _ask_controller(self, request: Message, timeout_ms: int) -> Any:
-        """Ask the controller; when it moved, ask the new one."""
+    def _limit_ms(self, timeout_ms: int | None) -> int:
+        """Return how long a call may take: request_timeout_ms, unless it says itself."""
+        if timeout_ms is None:
+            return self.config.request_timeout_ms
         if timeout_ms < 1:
             raise ConfigurationError(f"timeout_ms must be at least 1, not {timeout_ms}")
+        return timeout_ms
+
+    async def _ask_controller(self, request: Message, timeout_ms: int) -> Any:
+        """Ask the controller; when it moved, ask the new one."""
         answer: Any = None
         async for attempt in self.cluster.attempts(timeout_ms):
             if attempt:
@@ -269,7 +284,8 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
                 await asyncio.sleep(0)
                 continue
             # Sent once: a creation that timed out may have happened, and the caller should know.
-            answer = await connection.request(request, timeout=timeout_ms / 1000 + 5)
+            # The broker, which is told the time, says at its end what went wrong: that is waited for a little longer.
+            answer = await connection.request(request, timeout=timeout_ms / 1000 + min(5.0, timeout_ms / 4000))
             if not requests.has_error(answer, ErrorCode.NOT_CONTROLLER):
                 return answer
         if answer is None:

@@ -22,6 +22,8 @@ ASKED_TIMES = 5
 class _Admin(Protocol):
     cluster: Cluster
 
+    def _limit_ms(self, timeout_ms: int | None) -> int: ...
+
     async def _ask_controller(self, request: Message, timeout_ms: int) -> Any: ...
 
 
@@ -65,14 +67,15 @@ class FeatureAdmin:
         *,
         downgrade: bool = False,
         validate_only: bool = False,
-        timeout_ms: int = 30_000,
+        timeout_ms: int | None = None,
     ) -> None:
         """Raise a feature's level, or lower it (0: it counts no more); raises the reason where that cannot be."""
         key = UpdateFeaturesRequest.FeatureUpdateKey(
             feature=feature, max_version_level=level, upgrade_type=DOWNGRADE if downgrade else UPGRADE
         )
-        request = UpdateFeaturesRequest(timeout_ms=timeout_ms, feature_updates=[key], validate_only=validate_only)
-        answer = await self._ask_controller(request, timeout_ms)
+        limit_ms = self._limit_ms(timeout_ms)
+        request = UpdateFeaturesRequest(timeout_ms=limit_ms, feature_updates=[key], validate_only=validate_only)
+        answer = await self._ask_controller(request, limit_ms)
         for each in (answer, *answer.results):
             if each.error_code is not ErrorCode.NONE:
                 raise error_for(each.error_code, each.error_message or feature)

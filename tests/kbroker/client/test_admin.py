@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.client import errors
 from kbroker.client.admin import Admin
+from kbroker.client.connection import Connection
 from kbroker.client.producer import Producer
 from kbroker.client.types import (
     EARLIEST,
@@ -36,6 +37,28 @@ async def test_topics_come_grow_and_go(bootstrap: str, topic_name: str) -> None:
         await admin.delete_topics(names)
         with pytest.raises(errors.UnknownTopicOrPartitionError):
             await admin.delete_topic(names[0])
+
+
+@pytest.mark.parametrize(("given", "told", "waited"), [(None, 2_000, 2.5), (40_000, 40_000, 45.0)])
+async def test_a_change_may_take_request_timeout_ms_unless_its_call_says_otherwise(
+    bootstrap: str, topic_name: str, monkeypatch: pytest.MonkeyPatch, given: int | None, told: int, waited: float
+) -> None:
+    seen: list[tuple[int, float]] = []
+
+    async def request(self: Connection, message: Any, version: int | None = None, *, timeout: float = 0.0) -> Any:
+        seen.append((message.timeout_ms, timeout))
+        raise errors.TimedOut("nobody answers")
+
+    async with Admin(bootstrap, request_timeout_ms=2_000) as admin:
+        await admin.cluster.connection(await admin.cluster.controller())
+        monkeypatch.setattr(Connection, "request", request)
+        for call in (
+            admin.create_topic(topic_name, timeout_ms=given),
+            admin.delete_topic(topic_name, timeout_ms=given),
+        ):
+            with pytest.raises(errors.TimedOut):
+                await call
+    assert seen == 2 * [(told, waited)]
 
 
 async def test_configurations_are_changed_key_by_key(bootstrap: str, topic: str) -> None:
