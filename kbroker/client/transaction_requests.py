@@ -34,6 +34,8 @@ FENCING = frozenset(
     {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
 """From a coordinator: this producer's epoch is not the newest of its transactional id."""
+OF_NEWER_EPOCH = FENCING - {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+"""From a partition's leader: it has seen a newer epoch of this producer's id."""
 FINAL = FENCING | {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.INVALID_TXN_STATE}
 OF_NO_PARTITION = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED})
 """Another partition's error is the reason."""

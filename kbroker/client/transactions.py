@@ -286,7 +286,7 @@ class Transactions:
         """Commit a group's offsets as part of the transaction; `lost_after` as of Progress in group_consumer.py."""
         async with self._turn:
             if self.state is not State.OPEN:
-                raise self.refusal()
+                raise await self._why_not()
             if lost_after is not None and lost_after >= self._began_at:
                 text = f"partitions whose records may be in it were given up to others of group {group.group_id}"
                 raise self.fail(error_for(ErrorCode.REBALANCE_IN_PROGRESS, f"{text}: poll once in a transaction"))
@@ -330,7 +330,7 @@ class Transactions:
             if self.state is State.OPEN:
                 await self._deliver()
             if self.state not in (State.OPEN, State.COMMITTING):
-                raise self.refusal()
+                raise await self._why_not()
             if self._known_since is not None:
                 self.state = State.COMMITTING
                 await self._end(committed=True)
@@ -345,7 +345,7 @@ class Transactions:
             if self.state is State.OPEN:
                 await self._deliver()
             if self.state is not State.OPEN:
-                raise self.refusal()
+                raise await self._why_not()
             handed = self.current if self._is_registered or self._added else None
             self._needs_epoch = True
             self._leave()
@@ -455,11 +455,24 @@ class Transactions:
 
     # --- refusals ---------------------------------------------------------------------------------------------
 
+    async def _why_not(self) -> Exception:
+        """Return what `refusal` does, once it is known whether a leader's refusal was the end of this producer.
+
+        A partition's leader only says that it has seen a newer epoch, which may be one of this producer's own.
+        """
+        cause = self.cause
+        is_doomed = self.state is State.DOOMED and not self._is_over
+        if is_doomed and isinstance(cause, BrokerError) and cause.code in requests.OF_NEWER_EPOCH:
+            await self._find_out(self._over(cause) or cause)
+        return self.refusal()
+
     async def _fenced(self, error: BrokerError) -> Exception:
         """Find out whether somebody else has the transactional id now, or only this transaction is over."""
         over = self._over(error)
-        if over is None:
-            return self._end_for_good(error)
+        return self._end_for_good(error) if over is None else await self._find_out(over)
+
+    async def _find_out(self, over: Exception) -> Exception:
+        """Ask for a newer epoch: who has taken over the transactional id is not given one."""
         try:
             await self._identify(self._config.request_timeout_ms)
         except (OSError, KafkaError) as problem:

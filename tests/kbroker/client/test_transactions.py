@@ -248,6 +248,18 @@ def test_who_begins_with_the_same_id_shuts_the_other_out(bootstrap: str, topic: 
     assert read(bootstrap, topic) == [b"new", b"newer"]
 
 
+def test_who_hears_from_a_leader_that_it_is_shut_out_is_not_told_to_abort(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap, transactional_id=topic) as old, Producer(bootstrap, transactional_id=topic) as new:
+        old.begin()
+        old.send(topic, b"old", partition=0).result(20)
+        new.begin()
+        assert isinstance(old.send(topic, b"late", partition=0).exception(20), BrokerError)
+        with pytest.raises(FencedError, match="another producer"):
+            old.commit()
+        new.abort()
+    assert read(bootstrap, topic) == []
+
+
 def test_a_block_whose_producer_is_shut_out_raises_that(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap, transactional_id=topic) as old, Producer(bootstrap, transactional_id=topic) as new:
 
