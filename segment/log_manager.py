@@ -71,7 +71,8 @@ class _Task:
 
     __slots__ = ("due_ms", "interval_ms", "run")
 
-    def __init__(self, interval_ms: int, run: Callable[[int], None]) -> None:
+    def __init__(self, interval_ms: int, run: Callable[[int], int | None]) -> None:
+        """`run` may say how long it is until the next time."""
         self.interval_ms = interval_ms
         self.run = run
         self.due_ms = -1
@@ -104,7 +105,7 @@ class LogManager:
             for path, directory in self.table.dirs.items()
         }
         """One for each directory, so that a disk that hangs does not hold up the others."""
-        self._trash = Trash(self._files)
+        self._trash = {path: Trash(self._files) for path in self.table.dirs}
         self._clock = clock
         self._creating = threading.Lock()
         """Held while a log is made. Taken before any log's lock."""
@@ -113,7 +114,7 @@ class LogManager:
         self._move_lock = threading.Lock()
         """Held while a copy takes a log's place, and while a log or a copy is taken away."""
         self._last_flush: dict[Key, int] = {}
-        self._tasks = self._plan()
+        self._tasks = {path: self._plan(path) for path in self.table.dirs}
 
     # ------------------------------------------------------------------ what there is (log_table.py)
 
@@ -271,7 +272,8 @@ class LogManager:
         if not all(self.table.dirs[path].was_clean for path in self.live_dirs):
             self.checkpoints.write_high_watermarks()  # first: of a log that came back short nothing must be forgotten
             self.checkpoints.write_recovery_points()  # what was cut, and is appended anew, is not on disk
-        self._trash.run_due(MAX_LONG)  # what an earlier life had marked for deletion
+        for trash in self._trash.values():  # what an earlier life had marked for deletion
+            trash.run_due(MAX_LONG)
         log.info("loaded %d log(s) in %d ms", len(self.logs), self._clock() - started)
 
     def _config_lookup(
@@ -292,7 +294,7 @@ class LogManager:
 
     def _setup(self, log_dir: str) -> LogSetup:
         pool, expiration_ms = self._pools[log_dir], self.settings.producer_id_expiration_ms
-        return LogSetup(pool, self._trash, self._clock(), expiration_ms, self)
+        return LogSetup(pool, self._trash[log_dir], self._clock(), expiration_ms, self)
 
     # ------------------------------------------------------------------ logs
 
@@ -356,7 +358,7 @@ class LogManager:
     def _discard(self, gone: Log, delay_ms: int) -> None:
         """Close a log whose folder is marked for deletion, and remove that later."""
         gone.discard()
-        self._trash.bury_folder(str(gone.directory), self._clock() + delay_ms)
+        self._trash[gone.log_dir].bury_folder(str(gone.directory), self._clock() + delay_ms)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Give every log of a topic its new settings."""
@@ -424,36 +426,41 @@ class LogManager:
 
     # ------------------------------------------------------------------ regular work
 
-    def _plan(self) -> list[_Task]:
+    def _plan(self, path: str) -> list[_Task]:
         settings, files = self.settings, self.checkpoints
-        self._writing_pending = _Task(_WRITE_PENDING_INTERVAL_MS, self._write_pending)
-        watermarks_ms = settings.replica_high_watermark_checkpoint_interval_ms
+        starts_ms = settings.log_flush_start_offset_checkpoint_interval_ms
         return [
-            self._writing_pending,
-            _Task(watermarks_ms, lambda _: files.write_high_watermarks()),
-            _Task(settings.log_flush_offset_checkpoint_interval_ms, lambda _: files.write_recovery_points()),
-            _Task(settings.log_flush_start_offset_checkpoint_interval_ms, lambda _: files.write_log_start_offsets()),
-            _Task(settings.log_retention_check_interval_ms, lambda _: self.retention(self._clock())),
-            _Task(settings.log_flush_scheduler_interval_ms, self.flush_due),
-            _Task(settings.producer_id_expiration_check_interval_ms, self._expire_producers),
+            _Task(_WRITE_PENDING_INTERVAL_MS, lambda _: self._write_pending(path)),
+            _Task(settings.replica_high_watermark_checkpoint_interval_ms, lambda _: files.write_high_watermarks(path)),
+            _Task(settings.log_flush_offset_checkpoint_interval_ms, lambda _: files.write_recovery_points(path)),
+            _Task(starts_ms, lambda _: files.write_log_start_offsets(path)),
+            _Task(settings.log_retention_check_interval_ms, lambda _: self.retention(self._clock(), path)),
+            _Task(settings.log_flush_scheduler_interval_ms, lambda steady_ms: self.flush_due(steady_ms, path)),
+            _Task(
+                settings.producer_id_expiration_check_interval_ms,
+                lambda steady_ms: self._expire_producers(steady_ms, path),
+            ),
         ]
 
-    def run_due(self, steady_ms: int) -> int:
-        """Do all regular work that is due; returns when to call again (ms). For a worker thread, one call at a time.
+    def run_due(self, steady_ms: int, log_dir: str | None = None) -> int:
+        """Do all regular work that is due in a directory; returns when to call again (ms). For a worker thread of that
+        directory, one call at a time: the others do not wait for its disk. None: all, one after the other.
 
         Both by a clock that nobody sets; the ages of records and of what was deleted go by the one on the wall.
         """
-        now_ms = self._clock()
-        self._trash.run_due(now_ms)
-        for task in self._tasks:
+        if log_dir is None:
+            return min(self.run_due(steady_ms, path) for path in self._tasks)
+        now_ms, trash, tasks = self._clock(), self._trash[log_dir], self._tasks[log_dir]
+        trash.run_due(now_ms)
+        for task in tasks:
             if task.due_ms < 0:
                 task.due_ms = steady_ms + min(task.interval_ms, self.settings.log_initial_task_delay_ms)
             elif task.due_ms <= steady_ms:
                 task.due_ms = steady_ms + task.interval_ms  # before: one that raises lets the others have a turn
-                task.run(steady_ms)
-                task.due_ms = steady_ms + task.interval_ms  # and after, for the work may say how soon it comes again
-        due = min(task.due_ms for task in self._tasks)
-        trash_due = self._trash.next_due_ms
+                task.interval_ms = task.run(steady_ms) or task.interval_ms
+                task.due_ms = steady_ms + task.interval_ms
+        due = min(task.due_ms for task in tasks)
+        trash_due = trash.next_due_ms
         return due if trash_due is None else min(due, steady_ms + trash_due - now_ms)
 
     def _each(self, logs: Iterable[Log], what: Callable[[Log], object]) -> list[Log]:
@@ -470,31 +477,34 @@ class LogManager:
                 failed.append(each)
         return failed
 
-    def _write_pending(self, _steady_ms: int) -> None:
-        logs = self.table.all_logs()
+    def _write_pending(self, log_dir: str) -> int:
+        """How long it is until the next time (ms)."""
+        logs = [each for each in self.table.all_logs() if each.log_dir == log_dir]
         self._each([each for each in logs if each.has_pending], Log.write_pending)
-        interval_ms = len(logs) * _WRITE_PENDING_MS_PER_LOG
-        self.checkpoints.write_first_dirty_offsets()  # what came after a truncation is not to count as compacted
-        self._writing_pending.interval_ms = max(_WRITE_PENDING_INTERVAL_MS, interval_ms)
+        self.checkpoints.write_first_dirty_offsets(log_dir)  # what came after a truncation is not to count as compacted
+        return max(_WRITE_PENDING_INTERVAL_MS, len(logs) * _WRITE_PENDING_MS_PER_LOG)
 
-    def retention(self, now_ms: int) -> None:
-        """Remove the segments of all logs that may go."""
-        self._each(list(self.logs.values()), lambda each: each.retention(now_ms))
+    def retention(self, now_ms: int, log_dir: str | None = None) -> None:
+        """Remove the segments that may go, of the logs of a directory; None: of all."""
+        logs = [each for each in list(self.logs.values()) if log_dir in (None, each.log_dir)]
+        self._each(logs, lambda each: each.retention(now_ms))
 
-    def flush_due(self, steady_ms: int) -> None:
-        """Flush the logs whose flush.ms has passed."""
+    def flush_due(self, steady_ms: int, log_dir: str | None = None) -> None:
+        """Flush the logs of a directory whose flush.ms has passed; None: of all."""
         due = []
         for key, each in list(self.logs.items()):
             if (
-                each.log_end_offset > each.recovery_point
+                log_dir in (None, each.log_dir)
+                and each.log_end_offset > each.recovery_point
                 and steady_ms - self._last_flush.get(key, 0) >= each.config.flush_ms
             ):
                 self._last_flush[key] = steady_ms
                 due.append(each)
         self._each(due, Log.flush)
 
-    def _expire_producers(self, steady_ms: int) -> None:
-        self._each(self.table.all_logs(), lambda each: each.remove_expired_producers(steady_ms))
+    def _expire_producers(self, steady_ms: int, log_dir: str) -> None:
+        logs = [each for each in self.table.all_logs() if each.log_dir == log_dir]
+        self._each(logs, lambda each: each.remove_expired_producers(steady_ms))
 
     # ------------------------------------------------------------------ stop
 

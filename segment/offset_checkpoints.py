@@ -26,24 +26,24 @@ class OffsetCheckpoints:
 
     def __init__(self, table: LogTable) -> None:
         self._table = table
-        self._lock = threading.Lock()
-        """Held while files are written."""
+        self._locks = {path: threading.Lock() for path in table.dirs}
+        """Held while files of a directory are written."""
 
-    def write_high_watermarks(self) -> None:
-        """Write replication-offset-checkpoint, where it changed."""
-        self._write(checkpoints.HIGH_WATERMARKS, lambda each: each.offset_to_checkpoint)
+    def write_high_watermarks(self, log_dir: str | None = None) -> None:
+        """Write replication-offset-checkpoint, where it changed; None: of each directory."""
+        self._write(checkpoints.HIGH_WATERMARKS, lambda each: each.offset_to_checkpoint, log_dir)
 
-    def write_recovery_points(self) -> None:
+    def write_recovery_points(self, log_dir: str | None = None) -> None:
         """Write recovery-point-offset-checkpoint, where it changed."""
-        self._write(checkpoints.RECOVERY_POINTS, _recovery_point_to_keep)
+        self._write(checkpoints.RECOVERY_POINTS, _recovery_point_to_keep, log_dir)
 
-    def write_first_dirty_offsets(self) -> None:
+    def write_first_dirty_offsets(self, log_dir: str | None = None) -> None:
         """Write cleaner-offset-checkpoint, where it changed."""
-        self._write(checkpoints.FIRST_DIRTY_OFFSETS, lambda each: each.first_dirty_offset)
+        self._write(checkpoints.FIRST_DIRTY_OFFSETS, lambda each: each.first_dirty_offset, log_dir)
 
-    def write_log_start_offsets(self) -> None:
+    def write_log_start_offsets(self, log_dir: str | None = None) -> None:
         """Write log-start-offset-checkpoint, where it changed."""
-        self._write(checkpoints.LOG_START_OFFSETS, _start_to_keep)
+        self._write(checkpoints.LOG_START_OFFSETS, _start_to_keep, log_dir)
 
     def write_all(self) -> None:
         """Write all four, where they changed."""
@@ -52,15 +52,14 @@ class OffsetCheckpoints:
         self.write_first_dirty_offsets()
         self.write_high_watermarks()
 
-    def _write(self, name: str, value_of: Callable[[Log], int | None]) -> None:
-        with self._lock:
-            tables: dict[str, dict[Key, int]] = {path: {} for path in self._table.live_dirs}
-            for each in self._table.all_logs():
-                value = value_of(each)
-                table = tables.get(each.log_dir)
-                if value is not None and table is not None:
-                    table[each.topic, each.partition] = value
-            for path, table in tables.items():
+    def _write(self, name: str, value_of: Callable[[Log], int | None], log_dir: str | None) -> None:
+        for path in self._table.live_dirs if log_dir is None else [log_dir]:
+            with self._locks[path]:
+                table: dict[Key, int] = {}
+                for each in self._table.all_logs():
+                    value = value_of(each)  # first: by a move into this directory the log comes with its own
+                    if value is not None and each.log_dir == path:
+                        table[each.topic, each.partition] = value
                 try:
                     self._table.dirs[path].write_offsets(name, table)
                 except OSError as error:
@@ -73,7 +72,7 @@ class OffsetCheckpoints:
             limits[checkpoints.HIGH_WATERMARKS] = offset
         key = (cut.topic, cut.partition)
         directory = self._table.dirs[cut.log_dir]
-        with self._lock:
+        with self._locks[directory.path]:
             for name, limit in limits.items():
                 written = directory.written_offsets(name)
                 if written.get(key, 0) > limit:
@@ -82,7 +81,7 @@ class OffsetCheckpoints:
     def forget(self, log_dir: str, key: Key) -> None:
         """Drop what a former log of that name has left. Raises OSError."""
         directory = self._table.dirs[log_dir]
-        with self._lock:
+        with self._locks[log_dir]:
             for name in checkpoints.OFFSETS:
                 written = directory.written_offsets(name)
                 if key in written:

@@ -161,7 +161,8 @@ class ReplicaManager:
         self._leadership = Leadership(self)
         self._moves = LogDirMoves(self)
         self._own_orders: set[asyncio.Future[StopReplicaResponse]] = set()
-        self._chores: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
+        """One of each log directory, so that a disk that hangs keeps no other from its checkpoints."""
         self._isr_timer: asyncio.TimerHandle | None = None
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -178,7 +179,10 @@ class ReplicaManager:
                 loop.call_soon_threadsafe(self._log_dir_failed, log_dir)
 
         self.logs.table.on_offline_dir = offline
-        self._chores = asyncio.create_task(self._do_chores(), name="log-chores")
+        self._chores = [
+            asyncio.create_task(self._do_chores(log_dir), name=f"chores of {log_dir}")
+            for log_dir in self.logs.directories
+        ]
         self._schedule_isr_check()
 
     async def shutdown(self) -> None:
@@ -191,16 +195,18 @@ class ReplicaManager:
         await self.flusher.finish()
         for hosted in self._hosted.values():
             hosted.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if self._chores is not None:
-            self._chores.cancel()
-            await asyncio.wait([self._chores])
+        for chores in self._chores:
+            chores.cancel()
+        if self._chores:
+            await asyncio.wait(self._chores)
 
-    async def _do_chores(self) -> None:
+    async def _do_chores(self, log_dir: str) -> None:
         loop = asyncio.get_running_loop()
         while True:
             pause = LONGEST_PAUSE_S
             try:
-                running = loop.run_in_executor(self.workers.upkeep, self.logs.run_due, self.steady())
+                tending = self.workers.tending(log_dir)
+                running = loop.run_in_executor(tending, self.logs.run_due, self.steady(), log_dir)
                 try:
                     due = await asyncio.shield(running)
                 except asyncio.CancelledError:

@@ -5,7 +5,8 @@
     appending(log_dir)  4 per directory      append to what this broker leads, while that disk is slow
     following(log_dir)  4 per directory      append and truncate what this broker follows
     reading(log_dir)    4 per directory      fetch what consumers want and is not in memory
-    upkeep              background.threads   open, make, move, remove logs; checkpoints, retention
+    tending(log_dir)    1 per directory      checkpoints, retention, what is to be removed
+    upkeep              background.threads   open, make, move, remove logs
     loading             2                    read what coordinators left in their partitions
 
 So a slow disk holds up its own logs only, and a flood of batches that unpack to much only others like them. Threads
@@ -20,6 +21,7 @@ FLUSHING_THREADS = 3
 APPENDING_THREADS = 4
 FOLLOWING_THREADS = 4
 READING_THREADS = 4
+TENDING_THREADS = 1
 LOADING_THREADS = 2
 
 
@@ -52,6 +54,10 @@ class Workers:
     def reading(self, log_dir: str) -> Executor:
         """For what has to come from the disk before it can be sent."""
         return self._of_disk("reading", log_dir, READING_THREADS)
+
+    def tending(self, log_dir: str) -> Executor:
+        """For what is to be done regularly, one thing after the other."""
+        return self._of_disk("tending", log_dir, TENDING_THREADS)
 
     def _of_disk(self, kind: str, log_dir: str, threads: int) -> Executor:
         pool = self._by_disk.get((kind, log_dir))

@@ -387,13 +387,53 @@ def test_regular_work_that_fails_lets_the_rest_have_its_turn(tmp_path: Path) -> 
     manager.retention(clock.now)
     bad.config = good.config
     manager.run_due(clock.now)
-    manager._writing_pending.run = lambda now: 1 / 0  # type: ignore[assignment]
+    manager._tasks[str(tmp_path)][0].run = lambda now: 1 // 0
     clock.now += 600_000
     with pytest.raises(ZeroDivisionError):
         manager.run_due(clock.now)
     clock.now += 10
     manager.run_due(clock.now)
     assert "orders 0 3" in (tmp_path / "replication-offset-checkpoint").read_text()
+    manager.shutdown()
+
+
+class HangingDir(Files):
+    """A disk that hangs beside one that does not."""
+
+    __slots__ = ("goes_on", "is_asked", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = f"{path}/"
+        self.is_asked, self.goes_on = threading.Event(), threading.Event()
+
+    def write_file(self, path: str, data: bytes, sync: bool) -> None:
+        if path.startswith(self.path):
+            self.is_asked.set()
+            assert self.goes_on.wait(20)
+        super().write_file(path, data, sync)
+
+
+def test_a_directory_that_hangs_keeps_no_other_from_its_checkpoints(tmp_path: Path) -> None:
+    clock = Clock()
+    manager = start(tmp_path / "a", tmp_path / "b", clock=clock)
+    for partition, name in enumerate("ab"):
+        made = manager.create("orders", partition, TOPIC_ID, log_dir=str(tmp_path / name))
+        fill(made, 3)
+        made.update_high_watermark(3)
+    manager.run_due(clock.now)
+    hanging = HangingDir(tmp_path / "b")
+    for directory in manager.table.dirs.values():
+        directory.files = hanging
+    clock.now += 600_000
+    hangs = threading.Thread(target=manager.run_due, args=(clock.now, str(tmp_path / "b")))
+    hangs.start()
+    assert hanging.is_asked.wait(20)
+    manager.run_due(clock.now, str(tmp_path / "a"))
+    assert "orders 0 3" in (tmp_path / "a" / "replication-offset-checkpoint").read_text()
+    assert hangs.is_alive()
+    hanging.goes_on.set()
+    hangs.join()
+    assert "orders 1 3" in (tmp_path / "b" / "replication-offset-checkpoint").read_text()
     manager.shutdown()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -187,3 +188,26 @@ async def test_followers_that_wait_come_back_for_what_the_broker_leads_besides(p
 
 async def _nothing(*arguments: Any) -> None:
     return None
+
+
+async def test_a_directory_that_hangs_keeps_no_other_from_its_chores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = Played(tmp_path, more_dirs=["more"])
+    quick, hangs = played.logs.directories
+    goes_on, done = threading.Event(), []
+
+    def run_due(steady_ms: int, log_dir: str) -> int:
+        if log_dir == hangs:
+            assert goes_on.wait(20)
+        done.append(log_dir)
+        return steady_ms
+
+    monkeypatch.setattr(played.logs, "run_due", run_due)
+    await played.replicas.start()
+    await until(lambda: len(done) >= 2)
+    assert set(done) == {quick}
+    goes_on.set()
+    await until(lambda: hangs in done)
+    await played.replicas.shutdown()
+    await played.close()
