@@ -16,6 +16,7 @@ import json
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from kbroker.controller.change_notifications import ChangeNotifications
@@ -32,6 +33,8 @@ CHANGE_NAME = "acl_changes_"
 KINDS = (AclPattern.LITERAL, AclPattern.PREFIXED)
 RESOURCES = tuple(each for each in AclResource if each is not AclResource.ANY)
 
+MUCH = 1 << 14
+"""Bytes of rules that take milliseconds to read."""
 ATTEMPTS = 11
 PAUSE_S = 0.1
 
@@ -108,6 +111,11 @@ def _decode_extended_change(data: bytes | None, path: str) -> Pattern | None:
         raise MalformedZnode(f"{path} names no resource: {error!r}") from error
 
 
+async def _unhurried(function: Callable[[], Entries], data: bytes | None) -> Entries:
+    """Read rules; a thread reads very many of them."""
+    return function() if len(data or b"") < MUCH else await asyncio.to_thread(function)
+
+
 def _dump(value: dict[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -151,7 +159,7 @@ class AclStore(Znodes):
             data, stat = await self.get(path)
         except NoNode:
             return frozenset(), None
-        return decode_acls(data, path), stat.version
+        return await _unhurried(partial(decode_acls, data, path), data), stat.version
 
     async def change_acls(self, pattern: Pattern, change: Callable[[Entries], Entries]) -> tuple[Entries, Entries]:
         """Change the rules about a pattern and tell every broker; returns those before and after.
@@ -163,16 +171,16 @@ class AclStore(Znodes):
             if attempt:
                 await asyncio.sleep(PAUSE_S * (1 + random.random()))
             before, version = await self.read_acls(pattern)
-            after = change(before)
+            after = await asyncio.to_thread(change, before)
             if after == before:
                 if attempt:  # it was written, perhaps, and the answer lost
                     await self._tell(pattern)
                 return before, after
             try:
                 if version is None:
-                    await self.create_recursive(path, encode_acls(after))
+                    await self.create_recursive(path, await asyncio.to_thread(encode_acls, after))
                 elif after:
-                    await self.set(path, encode_acls(after), version)
+                    await self.set(path, await asyncio.to_thread(encode_acls, after), version)
                 else:
                     await self.delete(path, version)
             except (BadVersion, NodeExists, NoNode):

@@ -6,17 +6,20 @@ to ZooKeeper, at any broker; that broker judges by them at once, the others a mo
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.shares import zookeeper_access
 from kbroker.controller.znodes import MalformedZnode
 from kbroker.controller.zookeeper import ZooKeeper
-from kbroker.security.acls import Entry, Pattern, RuleFilter
+from kbroker.security.acls import Entry, EntryFilters, Pattern
 from kbroker.security.authorizer import Authorizer
 
 log = logging.getLogger(__name__)
+
+LINES_AT_ONCE = 50
 
 
 async def open_access_rules(config: BrokerConfig, zookeeper: ZooKeeper) -> AccessRules | None:
@@ -74,23 +77,32 @@ class AccessRules:
             return
         self.authorizer.replace(pattern, entries)
 
-    async def add(self, pattern: Pattern, entries: Iterable[Entry]) -> None:
+    async def add(self, pattern: Pattern, entries: Collection[Entry]) -> None:
         """Add rules about a pattern; those that are there already are fine."""
-        new = frozenset(entries)
-        before, after = await self._zookeeper.change_acls(pattern, lambda present: present | new)
+        before, after = await self._zookeeper.change_acls(pattern, lambda present: present.union(entries))
         await self._read_again(pattern)
-        for entry in sorted(after - before):
-            log.info("access rule added: %s %s", pattern, entry)
+        await _tell("added", pattern, await asyncio.to_thread(_sorted_difference, after, before))
 
-    async def remove(self, pattern: Pattern, filters: Iterable[RuleFilter]) -> frozenset[Entry]:
-        """Remove the rules about a pattern that one of the filters means; returns them."""
-        wanted = tuple(filters)
+    async def remove(self, pattern: Pattern, filters: EntryFilters) -> list[Entry]:
+        """Remove the rules about a pattern that one of the filters means; returns them in order."""
 
         def rest(present: frozenset[Entry]) -> frozenset[Entry]:
-            return frozenset(entry for entry in present if not any(each.takes_entry(entry) for each in wanted))
+            return frozenset(entry for entry in present if filters.first(entry) is None)
 
         before, after = await self._zookeeper.change_acls(pattern, rest)
         await self._read_again(pattern)
-        for entry in sorted(before - after):
-            log.info("access rule removed: %s %s", pattern, entry)
-        return before - after
+        removed = await asyncio.to_thread(_sorted_difference, before, after)
+        await _tell("removed", pattern, removed)
+        return removed
+
+
+def _sorted_difference(these: frozenset[Entry], others: frozenset[Entry]) -> list[Entry]:
+    return sorted(these - others)
+
+
+async def _tell(what: str, pattern: Pattern, entries: Sequence[Entry]) -> None:
+    """Log a line for each rule; others have their turns between them."""
+    for number, entry in enumerate(entries, 1):
+        log.info("access rule %s: %s %s", what, pattern, entry)
+        if number % LINES_AT_ONCE == 0:
+            await asyncio.sleep(0)

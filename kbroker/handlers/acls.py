@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import Any
 
 from kbroker.cluster.access_rules import AccessRules
@@ -21,7 +22,7 @@ from kbroker.protocol.messages.security import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
-from kbroker.replica.turns import Turn, each_in_turns, portions
+from kbroker.replica.turns import Turn, Work, each_in_turns, in_turns, portions
 from kbroker.security.acls import (
     CLUSTER_NAME,
     AclOperation,
@@ -29,9 +30,11 @@ from kbroker.security.acls import (
     AclPermission,
     AclResource,
     Entry,
+    EntryFilters,
     Pattern,
     RuleFilter,
 )
+from kbroker.security.authorizer import Authorizer
 
 log = logging.getLogger(__name__)
 
@@ -57,29 +60,46 @@ def _refuse_unknown(*codes: int) -> None:
 
 
 @handles(DescribeAclsRequest, on_cluster(DESCRIBE))
-def describe_acls(services: Services, ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def describe_acls(
+    services: Services, ctx: RequestContext, request: DescribeAclsRequest
+) -> DescribeAclsResponse | Awaitable[DescribeAclsResponse]:
     """Tell the rules that match, as this broker knows them."""
     wanted = _filter(request)
-    found = {} if wanted is None else _rules(services).authorizer.matching(wanted)
-    return DescribeAclsResponse(
-        error_code=ErrorCode.NONE,
-        resources=[
-            DescribeAclsResponse.DescribeAclsResource(
-                resource_type=pattern.resource,
-                resource_name=pattern.name,
-                pattern_type=pattern.kind,
-                acls=[
-                    DescribeAclsResponse.AclDescription(
-                        principal=entry.principal,
-                        host=entry.host,
-                        operation=entry.operation,
-                        permission_type=entry.permission,
-                    )
-                    for entry in entries
-                ],
+    if wanted is None:
+        return DescribeAclsResponse(error_code=ErrorCode.NONE, resources=[])
+    return in_turns(_describe(_rules(services).authorizer, wanted))
+
+
+def _describe(authorizer: Authorizer, wanted: RuleFilter) -> Work[DescribeAclsResponse]:
+    resources = []
+    only = wanted.only
+    for pattern in authorizer.patterns() if only is None else (only,):
+        yield
+        if not wanted.takes(pattern):
+            continue
+        rules = []
+        for entry in sorted(authorizer.entries(pattern)):
+            yield
+            if wanted.takes_entry(entry):
+                rules.append(_described(entry))
+        if rules:
+            resources.append(
+                DescribeAclsResponse.DescribeAclsResource(
+                    resource_type=pattern.resource,
+                    resource_name=pattern.name,
+                    pattern_type=pattern.kind,
+                    acls=rules,
+                )
             )
-            for pattern, entries in found.items()
-        ],
+    return DescribeAclsResponse(error_code=ErrorCode.NONE, resources=resources)
+
+
+def _described(entry: Entry) -> DescribeAclsResponse.AclDescription:
+    return DescribeAclsResponse.AclDescription(
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission,
     )
 
 
@@ -125,7 +145,7 @@ async def create_acls(services: Services, ctx: RequestContext, request: CreateAc
             errors[number] = refusal
     for pattern, entries in wanted.items():
         await turn.end_if_over()
-        error = await _add(rules, pattern, list(entries.values()))
+        error = await _add(rules, pattern, entries.values())
         if error is not None:
             errors |= dict.fromkeys(entries, error)
     numbers = range(len(request.creations))
@@ -158,7 +178,7 @@ def _rule(creation: CreateAclsRequest.AclCreation) -> tuple[Pattern, Entry]:
     return pattern, Entry(creation.principal, creation.host, operation, permission)
 
 
-async def _add(rules: AccessRules, pattern: Pattern, entries: Sequence[Entry]) -> KafkaError | None:
+async def _add(rules: AccessRules, pattern: Pattern, entries: Collection[Entry]) -> KafkaError | None:
     """One principal that is none fails all rules about its resources, as in Kafka."""
     if any(":" not in entry.principal for entry in entries):
         text = "expected a string in format principalType:principalName"
@@ -198,19 +218,23 @@ async def delete_acls(services: Services, ctx: RequestContext, request: DeleteAc
             await turn.end_if_over()
         if not meant:
             continue
-        about = dict(sorted(meant.items()))
+        about = await asyncio.to_thread(EntryFilters, meant.items())
         error = None
         try:
-            removed = await rules.remove(pattern, about.values())
+            removed = await rules.remove(pattern, about)
         except (ZooKeeperError, MalformedZnode) as failure:
             error = _not_written(pattern, failure)
-            removed = rules.authorizer.entries(pattern)
-        for entry in sorted(removed):
-            first = next((number for number, each in about.items() if each.takes_entry(entry)), None)
+            removed = await asyncio.to_thread(sorted, rules.authorizer.entries(pattern))
+        for entry in removed:
+            await turn.end_if_over()
+            first = about.first(entry)
             if first is not None:
                 removed_by[first].append(_deleted(pattern, entry, error))
-    results = [FilterResult(error_code=ErrorCode.NONE, matching_acls=removed) for removed in removed_by]
-    return DeleteAclsResponse(filter_results=results)
+    return DeleteAclsResponse(filter_results=await each_in_turns(_result, removed_by))
+
+
+def _result(removed: list[Matching]) -> FilterResult:
+    return FilterResult(error_code=ErrorCode.NONE, matching_acls=removed)
 
 
 def _by_pattern(

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from copy import copy
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +67,8 @@ class Asked:
         self.request = request
         """What is left of it."""
         self.authority = authority
-        self._refused: list[Any] = []
-        """Answers to what was taken out."""
+        self._refused: list[Callable[[], Any]] = []
+        """What makes the answers to what was taken out: that may take long, and is done at last."""
         self._left = True
         self._finish: Callable[[Any], None] | None = None
 
@@ -97,10 +98,10 @@ class Asked:
         setattr(rest, field, [each for each in getattr(self.request, field) if id(each) not in gone])
         self._left = bool(getattr(rest, field))
         self.request = rest
-        self._refused.append(refusal(self.ctx.api_key, apart, self.version, code, message))
+        self._refused.append(partial(refusal, self.ctx.api_key, apart, self.version, code, message))
 
-    def answer(self, answer: Any) -> None:
-        """This is the whole answer: the handler is not called."""
+    def answer(self, answer: Callable[[], Any]) -> None:
+        """This makes the whole answer: the handler is not called."""
         self._refused.append(answer)
         self._left = False
 
@@ -125,7 +126,7 @@ class Asked:
         if answer is None:
             answer = blank(API_BY_KEY[self.ctx.api_key].response)
         for refused in self._refused:
-            self._add(answer, refused)
+            self._add(answer, refused())
         if self._finish is not None:
             self._finish(answer)
         return answer

@@ -20,6 +20,7 @@ from kbroker.handlers.demands import (
     DESCRIBE_CONFIGS,
     TOPIC,
     Asked,
+    Steps,
     controller_first,
     if_on_cluster,
     on_topics,
@@ -46,9 +47,13 @@ CreatedTopic = CreateTopicsResponse.CreatableTopicResult
 DeletedTopic = DeleteTopicsResponse.DeletableTopicResult
 
 
-def _hide_configs(asked: Asked) -> None:
+def _hide_configs(asked: Asked) -> Steps:
     """Who may not see a topic's configuration does not see in the answer, either, how the topic was made."""
-    hidden = {topic.name for topic in asked.request.topics if not asked.could(DESCRIBE_CONFIGS, TOPIC, topic.name)}
+    hidden = set()
+    for topic in asked.request.topics:
+        if not asked.could(DESCRIBE_CONFIGS, TOPIC, topic.name):
+            hidden.add(topic.name)
+        yield
     if not hidden:
         return
 
@@ -171,7 +176,7 @@ def _created(services: Services, ctx: RequestContext, topic: NewTopic, code: Err
     )
 
 
-def _may_delete(asked: Asked) -> None:
+def _may_delete(asked: Asked) -> Steps:
     """Who asks by id learns the topic's name only where the topic may be known; an id nobody has is unknown to all."""
     by_name = asked.version < FIRST_ID_VERSION
     field = "topic_names" if by_name else "topics"
@@ -179,6 +184,7 @@ def _may_delete(asked: Asked) -> None:
     refused = []
     known: dict[bytes, str] = {}
     for wanted in getattr(asked.request, field):
+        yield
         if by_name or wanted.name is not None:
             if not asked.may(DELETE, TOPIC, wanted if by_name else wanted.name):
                 refused.append(wanted)

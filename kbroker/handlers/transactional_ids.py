@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -57,6 +57,7 @@ TOGETHER = 10
 
 T = TypeVar("T")
 Key = tuple[str, int]
+ErrorOf = Callable[[Key], ErrorCode]
 Topics = Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
 AskedByBroker = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 ResultForBroker = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
@@ -96,15 +97,14 @@ def _may_write(asked: Asked) -> Steps:
         yield
     if not refused:
         return
-    errors = {
-        key: ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if key[0] in refused
-        else ErrorCode.OPERATION_NOT_ATTEMPTED
-        if asked.services.metadata.knows(*key)
-        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for key in _keys(wanted)
-    }
-    asked.answer(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(wanted, errors)))
+    metadata = asked.services.metadata
+
+    def error_of(key: Key) -> ErrorCode:
+        if key[0] in refused:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.OPERATION_NOT_ATTEMPTED if metadata.knows(*key) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    asked.answer(lambda: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(wanted, error_of)))
 
 
 @handles(AddPartitionsToTxnRequest, when(since_version(FIRST_BATCHED_VERSION), on_cluster(CLUSTER_ACTION), _may_add))
@@ -152,7 +152,7 @@ async def _add_many(
     keys = list(_keys(topics))
     refusals = await each_in_turns(partial(_refusal, services), keys)
     if any(refusals):
-        errors = {key: error or ErrorCode.OPERATION_NOT_ATTEMPTED for key, error in zip(keys, refusals, strict=True)}
+        error_of = _none_of(dict(zip(keys, refusals, strict=True)))
     else:
         answer = await services.transactions.add_partitions(
             request.v3_and_below_transactional_id,
@@ -160,8 +160,8 @@ async def _add_many(
             request.v3_and_below_producer_epoch,
             keys,
         )
-        errors = dict.fromkeys(keys, known_error(answer.error, ctx.api_version))
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _topic_results_in_turns(topics, errors))
+        error_of = _same(known_error(answer.error, ctx.api_version))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _topic_results_in_turns(topics, error_of))
 
 
 def _refusal(services: Services, key: Key) -> ErrorCode | None:
@@ -171,9 +171,13 @@ def _refusal(services: Services, key: Key) -> ErrorCode | None:
     return None if services.metadata.knows(*key) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _none_of(topics: Topics, refused: dict[Key, ErrorCode]) -> dict[Key, ErrorCode]:
+def _none_of(refused: Mapping[Key, ErrorCode | None]) -> ErrorOf:
     """The errors where some are refused: nothing is added."""
-    return {key: refused.get(key, ErrorCode.OPERATION_NOT_ATTEMPTED) for key in _keys(topics)}
+    return lambda key: refused.get(key) or ErrorCode.OPERATION_NOT_ATTEMPTED
+
+
+def _same(error: ErrorCode) -> ErrorOf:
+    return lambda key: error
 
 
 def _add_all(
@@ -182,8 +186,8 @@ def _add_all(
     """Add all partitions, or none if some are refused."""
     topics = request.v3_and_below_topics
     if refused:
-        errors = _none_of(topics, refused)
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(topics, errors))
+        results = _topic_results(topics, _none_of(refused))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     keys = list(_keys(topics))
     asked = services.transactions.add_partitions(
         request.v3_and_below_transactional_id,
@@ -194,8 +198,8 @@ def _add_all(
     version = ctx.api_version
 
     def response(answer: Answer) -> AddPartitionsToTxnResponse:
-        errors = dict.fromkeys(keys, known_error(answer.error, version))
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(topics, errors))
+        results = _topic_results(topics, _same(known_error(answer.error, version)))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
     return _answered(asked, response)
 
@@ -220,35 +224,36 @@ async def _add_or_verify(services: Services, asked: AskedByBroker) -> ResultForB
     keys = list(_keys(asked.topics))
     producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
     if asked.verify_only:
-        errors = services.transactions.verify(*producer, keys)
+        error_of = services.transactions.verify(*producer, keys).__getitem__
     else:
         known = await each_in_turns(lambda key: services.metadata.knows(*key), keys)
         if not all(known):  # when the transaction ends they would count as deleted, and get no marker
             unknown = [key for key, is_known in zip(keys, known, strict=True) if not is_known]
-            errors = _none_of(asked.topics, dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            error_of = _none_of(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             # Of other brokers, for producers whose transactions have epochs of their own.
-            errors = dict.fromkeys(keys, await _add(services, *producer, keys, EPOCH_EACH, may_wait=False))
-    results = await _topic_results_in_turns(asked.topics, errors)
+            error_of = _same(await _add(services, *producer, keys, EPOCH_EACH, may_wait=False))
+    results = await _topic_results_in_turns(asked.topics, error_of)
     return ResultForBroker(transactional_id=asked.transactional_id, topic_results=results)
 
 
 def _verify(services: Services, asked: AskedByBroker) -> ResultForBroker:
     producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
     errors = services.transactions.verify(*producer, list(_keys(asked.topics)))
-    return ResultForBroker(transactional_id=asked.transactional_id, topic_results=_topic_results(asked.topics, errors))
+    results = _topic_results(asked.topics, errors.__getitem__)
+    return ResultForBroker(transactional_id=asked.transactional_id, topic_results=results)
 
 
 def _keys(topics: Topics) -> Iterable[Key]:
     return ((topic.name, partition) for topic in topics for partition in topic.partitions)
 
 
-def _topic_results(topics: Topics, errors: dict[Key, ErrorCode]) -> list[TopicResult]:
+def _topic_results(topics: Topics, error_of: ErrorOf) -> list[TopicResult]:
     return [
         TopicResult(
             name=topic.name,
             results_by_partition=[
-                PartitionResult(partition_index=partition, partition_error_code=errors[topic.name, partition])
+                PartitionResult(partition_index=partition, partition_error_code=error_of((topic.name, partition)))
                 for partition in topic.partitions
             ],
         )
@@ -256,14 +261,14 @@ def _topic_results(topics: Topics, errors: dict[Key, ErrorCode]) -> list[TopicRe
     ]
 
 
-async def _topic_results_in_turns(topics: Topics, errors: dict[Key, ErrorCode]) -> list[TopicResult]:
+async def _topic_results_in_turns(topics: Topics, error_of: ErrorOf) -> list[TopicResult]:
     turn = Turn()
     results = []
     for topic in topics:
         partitions: list[PartitionResult] = []
         for portion in portions(topic.partitions):
             partitions += [
-                PartitionResult(partition_index=partition, partition_error_code=errors[topic.name, partition])
+                PartitionResult(partition_index=partition, partition_error_code=error_of((topic.name, partition)))
                 for partition in portion
             ]
             await turn.end_if_over()

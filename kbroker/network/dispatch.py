@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from struct import Struct
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -244,20 +245,23 @@ class Dispatcher:
     def _handle_the_rest(self, api: _Api, asked: Asked) -> Any:
         """Have the handler answer what was not taken out, and say the rest."""
         if not asked.is_left:
-            return asked.complete(None)
+            return _made(asked.ctx, partial(asked.complete, None))
         if asked.is_untouched:
             return api.handler(self.services, asked.ctx, asked.request)
         try:
             answer = api.handler(self.services, asked.ctx, asked.request)
         except KafkaError as error:
             answer = self._refuse(asked.ctx, asked.request, error)
-        return self._complete_later(asked, answer) if hasattr(answer, "__await__") else asked.complete(answer)
+        if hasattr(answer, "__await__"):
+            return self._complete_later(asked, answer)
+        return _made(asked.ctx, partial(asked.complete, answer))
 
-    async def _complete_later(self, asked: Asked, answer: Awaitable[Any]) -> Any:
+    async def _complete_later(self, asked: Asked, later: Awaitable[Any]) -> Any:
         try:
-            return asked.complete(await answer)
+            answer = await later
         except KafkaError as error:
-            return asked.complete(self._refuse(asked.ctx, asked.request, error))
+            answer = await finished(self._refuse(asked.ctx, asked.request, error))
+        return await finished(_made(asked.ctx, partial(asked.complete, answer)))
 
     async def _serve_large(self, api: _Api, ctx: RequestContext, frame: memoryview, position: int) -> Any:
         """Return the parts of the answer to a request that is decoded in turns, None for none."""
@@ -283,7 +287,7 @@ class Dispatcher:
             except CloseConnection:
                 raise
             except Exception as error:
-                answer = self._refuse(ctx, request, error)
+                answer = await finished(self._refuse(ctx, request, error))
         if answer is None:
             self._unanswered(ctx, request)
             return None
@@ -303,13 +307,13 @@ class Dispatcher:
         except TooManyElements:
             return in_turns(self._encode_in_steps(ctx, request, answer))
         except Exception as error:
-            return in_turns(self._encode_in_steps(ctx, request, self._refuse(ctx, request, error)))
+            return in_turns(self._encode_in_steps(ctx, request, self._refusal(ctx, request, error)()))
 
     def _encode_in_steps(self, ctx: RequestContext, request: Message, answer: Message) -> Generator[None, None, Any]:
         try:
             return (yield from encode_response_in_steps(answer, ctx.api_version, ctx.correlation_id))
         except Exception as error:
-            refused = self._refuse(ctx, request, error)
+            refused = self._refusal(ctx, request, error)()
             return (yield from encode_response_in_steps(refused, ctx.api_version, ctx.correlation_id))
 
     def _answer_unknown_api_versions(self, correlation_id: int) -> Any:
@@ -327,8 +331,12 @@ class Dispatcher:
         answer = refusal(header.api_key, request, header.api_version, code, text)
         return encode_response(answer, header.api_version, header.correlation_id)
 
-    def _refuse(self, ctx: RequestContext, request: Any, error: BaseException) -> Message:
-        """Return the API's response for a request that failed as a whole."""
+    def _refuse(self, ctx: RequestContext, request: Any, error: BaseException) -> Any:
+        """Return the API's response for a request that failed as a whole; an awaitable of it for a large one."""
+        return _made(ctx, self._refusal(ctx, request, error))
+
+    def _refusal(self, ctx: RequestContext, request: Any, error: BaseException) -> Callable[[], Message]:
+        """Count and log why a request failed; return what makes its response."""
         self.apis[ctx.api_key].requests.errors[getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)] += 1
         if isinstance(error, KafkaError):
             code, message = error.code, error.message
@@ -338,8 +346,12 @@ class Dispatcher:
             log.error("%s version %d from %r failed", name, ctx.api_version, ctx.connection, exc_info=error)
         if ctx.api_key == PRODUCE and request.acks == 0:
             raise CloseConnection(f"Produce with acks=0 failed: {code.name}")
-        answer: Message = refusal(ctx.api_key, request, ctx.api_version, code, message)
-        return answer
+        return partial(refusal, ctx.api_key, request, ctx.api_version, code, message)
+
+
+def _made(ctx: RequestContext, make: Callable[[], Any]) -> Any:
+    """Return what repeats the elements of a request; for a large one an awaitable of it, made in a thread."""
+    return asyncio.to_thread(make) if ctx.is_large else make()
 
 
 class _Send:

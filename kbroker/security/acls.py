@@ -6,7 +6,9 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from functools import lru_cache
+from itertools import compress
+from typing import Any, NamedTuple, TypeVar
 
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
@@ -96,6 +98,13 @@ class Entry(NamedTuple):
 Word = TypeVar("Word", AclResource, AclOperation, AclPermission)
 
 
+_WORDS: dict[type[IntEnum], dict[str, Any]] = {
+    kind: {word.name.replace("_", "").lower(): word for word in kind}
+    for kind in (AclResource, AclOperation, AclPermission)
+}
+
+
+@lru_cache(typed=True)
 def camel(word: IntEnum) -> str:
     """Return Kafka's word for logs and znodes: TransactionalId, DescribeConfigs, Allow."""
     return "".join(part.capitalize() for part in word.name.split("_"))
@@ -103,10 +112,9 @@ def camel(word: IntEnum) -> str:
 
 def word_of(kind: type[Word], text: str) -> Word:
     """Return what a word means, whatever its case, with or without underscores; raises ValueError."""
-    wanted = text.replace("_", "").lower()
-    for word in kind:
-        if word.name.replace("_", "").lower() == wanted:
-            return word
+    word: Word | None = _WORDS[kind].get(text.replace("_", "").lower())
+    if word is not None:
+        return word
     raise ValueError(f"{text!r} is none of {', '.join(camel(word) for word in kind)}")
 
 
@@ -162,8 +170,32 @@ class RuleFilter:
         )
 
     @property
+    def entry(self) -> tuple[str | None, str | None, AclOperation | None, AclPermission | None]:
+        """Return what an entry has to be; None where it may be anything."""
+        operation = None if self.operation is AclOperation.ANY else self.operation
+        return self.principal, self.host, operation, None if self.permission is AclPermission.ANY else self.permission
+
+    @property
     def only(self) -> Pattern | None:
         """The one pattern that can be meant; None where there may be several."""
         if self.name is None or self.resource is AclResource.ANY or self.pattern in (AclPattern.ANY, AclPattern.MATCH):
             return None
         return Pattern(self.resource, self.pattern, self.name)
+
+
+class EntryFilters:
+    """Many filters about one pattern: which of them, if any, means an entry is found without looking at each."""
+
+    def __init__(self, filters: Iterable[tuple[int, RuleFilter]]) -> None:
+        """`filters`: with their numbers, of which the lowest is the first."""
+        self._by_form: dict[tuple[bool, ...], dict[tuple[object, ...], int]] = {}
+        for number, each in filters:
+            wanted = each.entry
+            same_form = self._by_form.setdefault(tuple(part is not None for part in wanted), {})
+            parts = tuple(part for part in wanted if part is not None)
+            same_form[parts] = min(number, same_form.get(parts, number))
+
+    def first(self, entry: Entry) -> int | None:
+        """Return the number of the first filter that means an entry."""
+        found = (numbers.get(tuple(compress(entry, form))) for form, numbers in self._by_form.items())
+        return min((number for number in found if number is not None), default=None)

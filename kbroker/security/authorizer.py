@@ -32,7 +32,6 @@ from kbroker.security.acls import (
     AclResource,
     Entry,
     Pattern,
-    RuleFilter,
     bits,
     camel,
     java_address,
@@ -143,17 +142,6 @@ class Authorizer:
     def patterns(self) -> list[Pattern]:
         """Return the patterns that rules are about."""
         return list(self._rules)
-
-    def matching(self, wanted: RuleFilter) -> dict[Pattern, list[Entry]]:
-        """Return the rules that a filter means."""
-        only = wanted.only
-        found = {}
-        for pattern in self._rules if only is None else (only,):
-            if wanted.takes(pattern):
-                entries = [entry for entry in self.entries(pattern) if wanted.takes_entry(entry)]
-                if entries:
-                    found[pattern] = sorted(entries)
-        return found
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
+from kbroker.cluster import access_rules
 from kbroker.cluster.access_rules import AccessRules, open_access_rules
 from kbroker.config.broker_config import read_broker_config
+from kbroker.controller import acl_store
 from kbroker.controller.zookeeper import ZooKeeper
-from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern, RuleFilter
+from kbroker.security.acls import (
+    AclOperation,
+    AclPattern,
+    AclPermission,
+    AclResource,
+    Entry,
+    EntryFilters,
+    Pattern,
+    RuleFilter,
+)
+from tests.fixtures.others import Others
 from tests.fixtures.zookeeper import ZooKeeperAddress
 
 TOPIC = Pattern(AclResource.TOPIC, AclPattern.LITERAL, "t")
@@ -59,7 +74,7 @@ async def test_a_rule_holds_at_once_where_it_is_made_and_soon_elsewhere(
     assert may_read(one)
     await until(lambda: may_read(other))
     assert other.authorizer.patterns() == [TOPIC]
-    assert await other.remove(TOPIC, [RuleFilter(operation=AclOperation.READ)]) == {READ}
+    assert await other.remove(TOPIC, EntryFilters([(0, RuleFilter(operation=AclOperation.READ))])) == [READ]
     assert not may_read(other)
     await until(lambda: not may_read(one))
     assert one.authorizer.entries(TOPIC) == {WRITE}
@@ -79,7 +94,7 @@ async def test_what_another_takes_away_while_a_rule_is_made_stays_away(
     async def overtaken(*arguments: Any) -> Any:
         changed = await change(*arguments)
         await until(lambda: may_read(other))
-        await other.remove(TOPIC, [RuleFilter()])
+        await other.remove(TOPIC, EntryFilters([(0, RuleFilter())]))
         await until(lambda: frozenset() in taken)
         return changed
 
@@ -104,3 +119,33 @@ async def test_rules_are_read_at_start_by_whoever_super_users_are(
 async def test_without_an_authorizer_there_are_no_rules(zookeeper: ZooKeeperAddress, sessions: list[ZooKeeper]) -> None:
     config = read_broker_config(properties(zookeeper) | {"authorizer.class.name": ""})
     assert await open_access_rules(config, sessions[0]) is None
+
+
+async def test_very_many_rules_about_one_pattern_are_read_written_and_told_beside_others(
+    zookeeper: ZooKeeperAddress,
+    sessions: list[ZooKeeper],
+    others: Others,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    at_work: set[int] = set()
+
+    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any) -> Any:
+            at_work.add(threading.get_ident())
+            return function(*arguments)
+
+        return called
+
+    rules = await opened(properties(zookeeper), sessions[0])
+    await rules.add(TOPIC, [READ._replace(principal=f"User:{number}") for number in range(1_000)])
+    for module, name in ((acl_store, "decode_acls"), (acl_store, "encode_acls"), (access_rules, "_sorted_difference")):
+        monkeypatch.setattr(module, name, noted(getattr(module, name)))
+    turns: Counter[int] = Counter()
+    caplog.set_level(logging.INFO, access_rules.__name__)
+    monkeypatch.setattr(access_rules.log, "filters", [lambda record: turns.update([others.turns]) or True])
+    removed = await rules.remove(TOPIC, EntryFilters([(0, RuleFilter(operation=AclOperation.READ))]))
+    assert len(removed) == sum(turns.values()) == 1_000
+    assert max(turns.values()) <= access_rules.LINES_AT_ONCE
+    assert at_work
+    assert threading.get_ident() not in at_work

@@ -29,6 +29,7 @@ from kbroker.protocol.messages.security import (
     AlterUserScramCredentialsRequest,
     CreateAclsRequest,
     DeleteAclsRequest,
+    DescribeAclsRequest,
     DescribeUserScramCredentialsRequest,
 )
 from kbroker.protocol.messages.transactions import (
@@ -39,7 +40,7 @@ from kbroker.protocol.messages.transactions import (
 )
 from kbroker.protocol.schema import schema_of
 from kbroker.replica.turns import PORTION
-from kbroker.security.acls import AclPattern, AclResource, Pattern
+from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
 from kbroker.security.authorizer import EVERYTHING
 from tests.fixtures.others import Others
 
@@ -64,6 +65,8 @@ def append(topic: str, partition: int, records: Any, acks: int, now_ms: int, ans
     answer.results.append(None)
 
 
+RULES = frozenset(Entry(f"User:{number}", "*", AclOperation.READ, AclPermission.ALLOW) for number in range(MANY))
+
 SERVICES: Any = SimpleNamespace(
     transactions=SimpleNamespace(verify=lambda *asked: dict.fromkeys(asked[3], ErrorCode.NONE)),
     metadata=SimpleNamespace(knows=lambda *key: False, topics={}, brokers={}),
@@ -79,7 +82,9 @@ SERVICES: Any = SimpleNamespace(
     config=SimpleNamespace(request_timeout_ms=60_000, offset_metadata_max_bytes=4096),
     replicas=SimpleNamespace(is_leadership_unproven=lambda: False, append=append),
     rules=SimpleNamespace(
-        authorizer=SimpleNamespace(patterns=lambda: [Pattern(AclResource.TOPIC, AclPattern.LITERAL, "one")])
+        authorizer=SimpleNamespace(
+            patterns=lambda: [Pattern(AclResource.TOPIC, AclPattern.LITERAL, "one")], entries=lambda pattern: RULES
+        )
     ),
 )
 
@@ -110,6 +115,10 @@ def markers() -> WriteTxnMarkersRequest:
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=OFFSETS_TOPIC, partition_indexes=list(range(MANY)))
     return WriteTxnMarkersRequest(markers=[blank(marker, topics=[topic])])
+
+
+def rules_filter(struct: Any) -> Any:
+    return blank(struct, resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
 
 
 def rules_to_delete() -> DeleteAclsRequest:
@@ -188,6 +197,7 @@ REQUESTS: dict[str, tuple[Callable[[], Any], int]] = {
         DescribeProducersRequest, DescribeProducersRequest.TopicRequest
     ),
     "rules are made": (rules_to_make, 3),
+    "rules are described": (lambda: rules_filter(DescribeAclsRequest), 3),
     "rules are deleted": (rules_to_delete, 3),
     "members leave": (
         lambda: LeaveGroupRequest(group_id="g", members=many(LeaveGroupRequest.MemberIdentity, "member_id")),

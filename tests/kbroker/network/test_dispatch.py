@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import struct
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Generator
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.handlers import demands
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.demands import nothing
+from kbroker.handlers.demands import Asked, nothing
+from kbroker.handlers.refusals import refusal
 from kbroker.handlers.registry import HANDLERS, CloseConnection, handles
 from kbroker.network import dispatch
 from kbroker.network.dispatch import PENDING, Dispatcher, LateAnswer
@@ -332,6 +335,43 @@ def answered(parts: Any) -> MetadataResponse:
     frame = b"".join(bytes(part) for part in parts)
     assert struct.unpack(">i", frame[:4])[0] == len(frame) - 4
     return decode_response(frame[4:], MetadataResponse, 8)[1]
+
+
+@pytest.mark.parametrize("how", ["at once", "later", "a part of it"])
+async def test_large_requests_are_refused_beside_the_loop_and_small_ones_at_once(
+    handlers: dict[int, Any], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_by: list[int] = []
+
+    def refuse(*arguments: Any) -> Any:
+        made_by.append(threading.get_ident())
+        return refusal(*arguments)
+
+    monkeypatch.setattr(dispatch, "refusal", refuse)
+    monkeypatch.setattr(demands, "refusal", refuse)
+
+    async def later() -> None:
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def demand(asked: Asked) -> None:
+        if how == "a part of it":
+            asked.take_out("topics", asked.request.topics, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    @handles(MetadataRequest, demand)
+    def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
+        if how == "later":
+            return later()
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    peer: Any = Peer()
+    peer.authority = SimpleNamespace(principal=peer.principal)
+    serves = Dispatcher(SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
+    for topics, is_here in ((1, True), (MOST_AT_ONCE + 1, False)):
+        answer = serves(peer, metadata_frame(topics))
+        parts = await asyncio.wait_for(peer.answers.get(), 30) if answer is PENDING else answer
+        assert [each.error_code for each in answered(parts).topics] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * topics
+        assert (threading.get_ident() in made_by, len(made_by)) == (is_here, 1)
+        made_by.clear()
 
 
 async def test_a_handler_that_fails_after_a_large_request_is_answered_with_its_error(handlers: dict[int, Any]) -> None:

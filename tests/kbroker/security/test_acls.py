@@ -1,5 +1,8 @@
 """Access rules as values."""
 
+import itertools
+import random
+
 import pytest
 
 from kbroker.security.acls import (
@@ -8,6 +11,7 @@ from kbroker.security.acls import (
     AclPermission,
     AclResource,
     Entry,
+    EntryFilters,
     Pattern,
     RuleFilter,
     camel,
@@ -77,3 +81,25 @@ def test_only_a_filter_with_type_name_and_pattern_means_one_pattern() -> None:
     assert RuleFilter(TOPIC, "a", LITERAL).only == Pattern(TOPIC, LITERAL, "a")
     for wanted in (RuleFilter(TOPIC, "a"), RuleFilter(TOPIC, "a", MATCH), RuleFilter(TOPIC, None, LITERAL)):
         assert wanted.only is None
+
+
+def test_the_first_of_many_filters_is_found_as_if_each_were_looked_at() -> None:
+    rng = random.Random(7)
+    choices = (
+        (None, "User:a", "User:b"),
+        (None, "*", "h"),
+        (AclOperation.ANY, AclOperation.READ, AclOperation.WRITE),
+        (AclPermission.ANY, AclPermission.ALLOW, AclPermission.DENY),
+    )
+    entries = [Entry(*parts) for parts in itertools.product(*(each[1:] for each in choices))]  # type: ignore[arg-type]
+    for _ in range(200):
+        filters = []
+        for number in range(rng.randrange(6)):
+            principal, host, operation, permission = (rng.choice(each) for each in choices)
+            made = RuleFilter(principal=principal, host=host, operation=operation, permission=permission)  # type: ignore[arg-type]
+            filters.append((number, made))
+        rng.shuffle(filters)
+        found = EntryFilters(filters)
+        for entry in entries:
+            means = [number for number, each in filters if each.takes_entry(entry)]
+            assert found.first(entry) == min(means, default=None)

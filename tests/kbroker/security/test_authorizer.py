@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern, RuleFilter
+from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
 from kbroker.security.authorizer import (
     AUDITED_EACH,
     BYTES_EACH,
@@ -166,15 +166,6 @@ def test_what_the_audit_log_wants_to_hear_of_is_not_granted_without_a_word(caplo
     assert granted == {"t"}
     authorizer.forget()
     assert not granted
-
-
-def test_rules_are_found_by_filters() -> None:
-    authorizer = ruled(("a", LITERAL, ALLOW, READ), ("a", LITERAL, ALLOW, WRITE), ("a", PREFIXED, DENY, READ))
-    found = authorizer.matching(RuleFilter(TOPIC, "ab", AclPattern.MATCH))
-    assert list(found) == [Pattern(TOPIC, PREFIXED, "a")]
-    found = authorizer.matching(RuleFilter(TOPIC, "a", LITERAL, operation=WRITE))
-    assert [entry.operation for entries in found.values() for entry in entries] == [WRITE]
-    assert len(authorizer.matching(RuleFilter())) == len(authorizer.patterns()) == 2
 
 
 def slow_decision(rules: dict[Pattern, set[Entry]], who: str, host: str, operation: AclOperation, name: str) -> bool:
