@@ -1,10 +1,14 @@
 /* LD_PRELOAD: a disk that is slow now and then. One in SLOW_SYNC_EVERY syncs (default 20) takes SLOW_SYNC_MS (200)
    more. Of a .log file nothing is in memory before it was read; each 256 KiB take SLOW_READ_MS (default 0), as from a
-   disk that spins. Reads that must not wait (RWF_NOWAIT) say so. */
+   disk that spins. Reads that must not wait (RWF_NOWAIT) say so. While the file SLOW_WHILE is there, each write, each
+   opening, renaming and removing of a file below SLOW_FOLDER takes SLOW_WRITE_MS (500), as on a disk that is so far
+   behind that whoever writes to it has to wait. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,11 +39,29 @@ static void slow_sync(void) {
     if (atomic_fetch_add(&syncs, 1) % number("SLOW_SYNC_EVERY", 20) == 0) take(number("SLOW_SYNC_MS", 200));
 }
 
-static int is_log(int descriptor) {
-    char link[64], path[PATH_MAX];
+static ssize_t path_of(int descriptor, char path[PATH_MAX]) {
+    char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-    ssize_t size = readlink(link, path, sizeof path);
+    return readlink(link, path, PATH_MAX);
+}
+
+static int is_log(int descriptor) {
+    char path[PATH_MAX];
+    ssize_t size = path_of(descriptor, path);
     return size > 4 && !memcmp(path + size - 4, ".log", 4);
+}
+
+static void wait_for_writing(const char *path, size_t size) {
+    const char *folder = getenv("SLOW_FOLDER"), *switched = getenv("SLOW_WHILE");
+    if (!folder || size <= strlen(folder) || strncmp(path, folder, strlen(folder))) return;
+    if (!switched || !access(switched, F_OK)) take(number("SLOW_WRITE_MS", 500));
+}
+
+static void wait_for_writing_to(int descriptor) {
+    char path[PATH_MAX];
+    if (!getenv("SLOW_FOLDER")) return;
+    ssize_t size = path_of(descriptor, path);
+    if (size > 0 && size < PATH_MAX) wait_for_writing(path, size);
 }
 
 /* Whether bytes of a log are in memory: what is behind them in the file was never read through this descriptor. */
@@ -116,4 +138,36 @@ ssize_t sendfile64(int to, int from, off64_t *position, size_t size) {
 
 ssize_t sendfile(int to, int from, off_t *position, size_t size) {
     return sendfile64(to, from, position, size);
+}
+
+ssize_t pwrite64(int descriptor, const void *from, size_t size, off64_t position) {
+    REAL(ssize_t, "pwrite64", int, const void *, size_t, off64_t);
+    wait_for_writing_to(descriptor);
+    return real(descriptor, from, size, position);
+}
+
+ssize_t pwrite(int descriptor, const void *from, size_t size, off_t position) {
+    return pwrite64(descriptor, from, size, position);
+}
+
+int open64(const char *path, int flags, ...) {
+    REAL(int, "open64", const char *, int, ...);
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    wait_for_writing(path, strlen(path));
+    return real(path, flags, mode);
+}
+
+int rename(const char *from, const char *to) {
+    REAL(int, "rename", const char *, const char *);
+    wait_for_writing(from, strlen(from));
+    return real(from, to);
+}
+
+int unlink(const char *path) {
+    REAL(int, "unlink", const char *);
+    wait_for_writing(path, strlen(path));
+    return real(path);
 }

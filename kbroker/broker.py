@@ -75,6 +75,7 @@ log = logging.getLogger(__name__)
 
 DRAIN_S = 5.0
 LEFT_OUT_S = 10.0
+NOTE_S = 5.0
 """How long a broker that lost (parts of) logs waits for a controller to notice, once its old session is over."""
 REGISTER_PAUSE_S = 1.0
 TELL_S = 1.0
@@ -137,7 +138,6 @@ class Broker:
         self._logs_open = False
         self._registered = False
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._noting = asyncio.Lock()
         self._workers = Workers(config.num_io_threads, config.background_threads)
 
     # -- start --------------------------------------------------------------------------------------------------------
@@ -378,9 +378,9 @@ class Broker:
 
     async def _note_session(self) -> None:
         """The next process of this broker is to know whose registration it finds; else it waits until that is over."""
-        async with self._noting:  # a second session may come while a disk hangs
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(None, self.logs.note_session, self.zookeeper.session_id)
+        run, session = asyncio.get_running_loop().run_in_executor, self.zookeeper.session_id
+        notes = [run(self._workers.tending(it), self.logs.note_session, session, it) for it in self.logs.live_dirs]
+        await asyncio.wait(notes, timeout=NOTE_S)  # a disk that hangs keeps no broker from its cluster, nor the others
 
     # -- events -------------------------------------------------------------------------------------------------------
 

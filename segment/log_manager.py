@@ -237,13 +237,12 @@ class LogManager:
         """From now on it matters only whether the machine is started anew after this."""
         self._in_each_dir(LogDir.note_boot)
 
-    def note_session(self, session: int) -> None:
+    def note_session(self, session: int, path: str) -> None:
         """Let the next process know by which session this one is registered, where that can be written."""
-        for path in self.live_dirs:
-            try:
-                self.table.dirs[path].note_session(session)
-            except OSError as error:
-                log.warning("%s: the session that this broker is registered by cannot be noted: %s", path, error)
+        try:
+            self.table.dirs[path].note_session(session)
+        except OSError as error:
+            log.warning("%s: the session that this broker is registered by cannot be noted: %s", path, error)
 
     def former_sessions(self) -> set[int]:
         """By which sessions processes were registered that had these directories before, and are dead for sure."""

@@ -296,7 +296,7 @@ async def test_addresses_that_change_while_a_broker_registers_again_are_told_the
     nowhere: Any = SimpleNamespace(register_broker=register, update_broker=update, topic_names=nothing, session_id=1)
     parts: Any = SimpleNamespace(ports={}, on_registered=list, forget_topics=list, metadata=SimpleNamespace(topics=()))
     written = threading.Event()
-    parts.note_session = lambda session: written.wait(30)
+    parts.note_session, parts.live_dirs = lambda session, path: written.wait(30), ["/a"]
     broker.zookeeper, broker.server, broker.services, broker.logs = nowhere, parts, parts, parts
     broker._controller, broker._replicas, broker._registered = parts, parts, True
     try:
@@ -306,6 +306,31 @@ async def test_addresses_that_change_while_a_broker_registers_again_are_told_the
         written.set()
         await asyncio.gather(*broker._tasks)
     assert told == ["new"]
+
+
+async def test_a_directory_that_hangs_keeps_neither_the_broker_nor_the_others_from_noting_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_module, "NOTE_S", 0.01)
+    broker = Broker(resolve_broker_config({"listeners": "PLAINTEXT://old:1", "zookeeper.connect": "z:1"}))
+    goes_on, noted = threading.Event(), []
+
+    def note(session: int, path: str) -> None:
+        assert path != "/hangs" or goes_on.wait(30)
+        noted.append((path, session))
+
+    logs: Any = SimpleNamespace(live_dirs=["/hangs", "/well"], note_session=note)
+    broker.logs = logs
+    try:
+        for session in (1, 2):
+            zookeeper: Any = SimpleNamespace(session_id=session)
+            broker.zookeeper = zookeeper
+            await asyncio.wait_for(broker._note_session(), 20)
+        await until(lambda: noted == [("/well", 1), ("/well", 2)])
+    finally:
+        goes_on.set()
+        broker._workers.close()
+    assert noted[2:] in ([("/hangs", 1), ("/hangs", 2)], [("/hangs", 1)])
 
 
 async def test_a_registration_that_fails_after_an_expired_session_is_tried_until_it_succeeds(

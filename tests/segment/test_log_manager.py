@@ -129,7 +129,8 @@ def test_one_unusable_directory_does_not_stop_the_others(tmp_path: Path) -> None
 def test_a_session_that_cannot_be_noted_costs_no_directory(tmp_path: Path) -> None:
     manager = start(tmp_path / "a", tmp_path / "b")
     (tmp_path / "a" / "kbroker-session.tmp").mkdir()  # as good as a full disk
-    manager.note_session(7)
+    for path in manager.live_dirs:
+        manager.note_session(7, path)
     assert (tmp_path / "b" / "kbroker-session").read_bytes().startswith(b"7 ")
     assert dict(manager.offline_dirs) == {}
     manager.shutdown()
