@@ -454,6 +454,7 @@ class Log:
             log.info("%s: retention removes %d segment(s), the log starts at %d now", self.name, count, start)
             self._set_log_start_offset(start)
             disk.segments = disk.segments[count:]
+        self._write_snapshots()  # before those go that tell of producers of what is removed
         try:
             disk.bury(segments[:count], self.config, now_ms)
         except OSError as error:

@@ -126,15 +126,19 @@ class ProducerSnapshots:
     def write_waiting(self, sync: bool = True) -> list[str]:
         """Write what waits, without the log's lock; with sync=False somebody else has to sync the files named.
 
-        Raises OSError.
+        Not what comes meanwhile: a log may roll as fast. Raises OSError.
         """
         written = []
         with self._writing:
-            while self._waiting:
+            with self._lock:
+                newest = max(self._waiting, default=-1)
+            while True:
                 with self._lock:
                     offset, entries = min(self._waiting.items(), default=(-1, []))
-                    self._in_hand = offset
-                if offset >= 0 and self._write(offset, entries, sync):
+                    self._in_hand = offset if offset <= newest else -1
+                    if self._in_hand < 0:
+                        break
+                if self._write(offset, entries, sync):
                     written.append(file_name(offset, SNAPSHOT))
             if written and sync:
                 self._sync_folder()
@@ -196,9 +200,12 @@ class ProducerSnapshots:
         self.remove_above(-1)
 
     def load_newest(self, state: ProducerState, log_start: int, end: int, now_ms: int, expiration_ms: int) -> int:
-        """Start from the newest readable snapshot in (log_start, end]; the offset from which on to replay."""
+        """Start from the newest readable snapshot in [log_start, end]; the offset from which on to replay.
+
+        One at log_start tells, where retention took what they wrote, of producers that may try again (Kafka forgets).
+        """
         self.remove_above(end)
-        while self.offsets and self.offsets[-1] > log_start:
+        while self.offsets and self.offsets[-1] >= log_start:
             offset = self.offsets[-1]
             try:
                 entries = self._read(offset)

@@ -112,7 +112,7 @@ def test_of_very_many_producers_the_snapshot_that_is_being_written_stays_and_the
 
     files.meanwhile = rolls
     snapshots.take(state, 2000)
-    assert snapshots.write_waiting() == [f"{offset:020d}.snapshot" for offset in (2000, 2009)]
+    assert snapshots.write_waiting() + snapshots.write_waiting() == [f"{each:020d}.snapshot" for each in (2000, 2009)]
     assert snapshots.offsets == [2000, 2009]
     assert holding == [2, 1]
 
@@ -138,6 +138,43 @@ def test_very_many_producers_are_known_after_a_crash_though_retention_took_all_t
     again = reopen(tmp_path, config, recovery_point=end, log_start_offset=start, high_watermark=end)
     assert sorted(again.producers.state.producers) == list(range(10))
     again.close()
+
+
+def test_silent_producers_are_known_after_a_crash_though_only_the_snapshot_that_waited_is_left_to_tell_of_them(
+    tmp_path: Path,
+) -> None:
+    config = LogConfig(segment_bytes=300)
+    log = new_log(tmp_path, config)
+    for producer_id in range(10):
+        log.append_as_leader(batch(producer_id=producer_id, producer_epoch=4, base_sequence=0), 0, NOW)
+    log.flush_rolled()
+    former = log.active_segment
+    while log.active_segment is former:
+        fill(log, 1)
+    assert log.disk.snapshots.has_waiting
+    log.update_high_watermark(log.log_end_offset)
+    start = log.delete_records(log.active_segment.base_offset)
+    assert log.retention(NOW) > 1
+    end = log.log_end_offset
+    log.discard()
+    again = reopen(tmp_path, config, recovery_point=end, log_start_offset=start, high_watermark=end)
+    assert sorted(again.producers.state.producers) == list(range(10))
+    again.close()
+
+
+def test_who_writes_snapshots_is_done_though_others_come_as_fast(tmp_path: Path) -> None:
+    state = ProducerState()
+
+    class Rolling(Files):
+        def write_file(self, path: str, data: bytes, sync: bool) -> None:
+            snapshots.take(state, snapshots.offsets[-1] + 1)
+            super().write_file(path, data, sync)
+
+    snapshots = ProducerSnapshots(Rolling(), Folder(str(tmp_path)))
+    snapshots.take(state, 1)
+    snapshots.take(state, 2)
+    assert snapshots.write_waiting(sync=False) == [f"{offset:020d}.snapshot" for offset in (1, 2)]
+    assert snapshots.has_waiting
 
 
 def test_of_a_few_producers_each_roll_has_a_snapshot(tmp_path: Path) -> None:
