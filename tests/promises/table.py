@@ -444,6 +444,8 @@ PROMISES = (
             "tests/spark_connector/test_exactly_once_writer.py"
             "::test_a_batch_that_comes_again_with_more_rows_is_an_error_and_no_silence",
         ),
+        # The simulated world is one thread with one event loop; drivers and tasks of Spark wait in blocking sockets,
+        # where that thread would stand still for good. A driver that is killed at each request is in the first test.
         (
             Mutant(
                 "the next driver does not finish what was decided",
