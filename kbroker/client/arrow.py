@@ -23,6 +23,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from array import array as numbers
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,13 +57,13 @@ class RecordBatches:
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        self._topics = pa.nulls(0, pa.string())
+        self._topics = _repeated(topic, 0)
 
     def wrap(self, columns: Columns) -> pa.RecordBatch:
         """Return the columns as one batch; its buffers are the columns' own."""
         rows = columns.rows
         if len(self._topics) < rows:
-            self._topics = pa.repeat(pa.scalar(self._topic, pa.string()), rows)
+            self._topics = _repeated(self._topic, max(rows, 2 * len(self._topics)))
         arrays = [
             _binary(columns.key, rows, pa.binary()),
             _binary(columns.value, rows, pa.binary()),
@@ -83,6 +84,13 @@ def joined_lines(texts: pa.Array) -> pa.Buffer:
     return pc.binary_join(all_of_them, b"\n")[0].as_buffer()
 
 
+def _repeated(text: str, rows: int) -> pa.Array:
+    """Return the same text in each row. (`pa.scalar` loads pandas where that is installed: a third of a second.)"""
+    data = text.encode()
+    offsets = numbers("i", range(0, (rows + 1) * len(data), len(data)))
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data * rows)], 0)
+
+
 def _fixed(buffer: memoryview, rows: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(buffer)], 0)
 
@@ -99,7 +107,7 @@ def _headers(column: HeadersColumn, rows: int) -> pa.Array:
     offsets = pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(column.offsets)], 0)
     lists = pa.ListArray.from_arrays(offsets, structs, type=HEADERS)
     # Spark's source says null, not an empty list, where a record has no headers.
-    empty = pc.equal(lists.value_lengths(), 0)
+    empty = pc.equal(offsets.slice(0, rows), offsets.slice(1))  # no number beside them: that loads pandas, too
     return pa.ListArray.from_arrays(offsets, structs, type=HEADERS, mask=empty) if pc.any(empty).as_py() else lists
 
 
@@ -177,7 +185,9 @@ class TableRows:
         sizes = None
         for column in (self.key, self.value):
             if column is not None:
-                lengths = pc.fill_null(pc.binary_length(column), 0)
+                lengths = pc.binary_length(column)
+                if lengths.null_count:
+                    lengths = pc.fill_null(lengths, 0)
                 sizes = lengths if sizes is None else pc.add(sizes, lengths)
         if sizes is not None and self.rows and pc.max(sizes).as_py() > limit:
             row = pc.index(pc.greater(sizes, limit), True).as_py()

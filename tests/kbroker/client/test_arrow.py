@@ -1,5 +1,7 @@
 """Decoded columns as record batches: types of Spark's source, nulls, headers, no copies."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -60,3 +62,38 @@ def test_the_topic_column_serves_batches_of_any_length() -> None:
                 builder.append(None, b"v", [], 1)
             decoder.append(builder.build(), 0)
         assert batches.wrap(decoder.finish())["topic"].to_pylist() == ["t"] * rows
+
+
+ASKS_FOR_PANDAS = """
+import sys
+asked = []
+class Finder:
+    def find_spec(name, *_):
+        asked.append(name)
+sys.meta_path.insert(0, Finder)
+import pyarrow as pa
+from kbroker.client.arrow import RecordBatches, TableRows
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.columns import ColumnDecoder
+builder = BatchBuilder(16_384)
+builder.append(b"k", b"value", [("a", b"1")], 1)
+builder.append(None, None, [], 1)
+decoder = ColumnDecoder(with_headers=True)
+decoder.append(builder.build(), 0)
+batch = RecordBatches("t").wrap(decoder.finish())
+table = pa.Table.from_batches([batch.slice(0, 1)])
+rows = TableRows(table, "key", "value", None, None, None)
+rows.check_sizes(100)
+assert [one.rows for one in rows.slices()] == [1]
+print("pandas" in asked)
+asked.clear()
+pa.scalar(1)
+print("pandas" in asked)
+"""
+
+
+def test_neither_a_batch_nor_a_table_to_be_sent_loads_pandas() -> None:
+    """Where that is installed a program would wait for it at its first batch; pyarrow does that for any scalar."""
+    command = [sys.executable, "-c", ASKS_FOR_PANDAS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["False", "True"]
