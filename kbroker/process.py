@@ -28,6 +28,7 @@ from kbroker.config.broker_config import BrokerConfig, read_broker_config, read_
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.config_def import ConfigError
 from kbroker.replica import turns
+from kbroker.stop_signals import insists, stop_signals
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def raise_descriptor_limit() -> None:
 
 
 def run(properties: Mapping[str, str], ready_file: Path | None = None) -> int:
-    """Live as a broker until SIGTERM or SIGINT; return the exit status. A second signal ends the process at once."""
+    """Live as a broker until a signal stops it; return the exit status. A second signal ends the process at once."""
     gc.disable()
     set_up_logging()
     raise_descriptor_limit()
@@ -91,7 +92,7 @@ def run(properties: Mapping[str, str], ready_file: Path | None = None) -> int:
 async def _live(config: BrokerConfig, ready_file: Path | None, watchdog: Watchdog) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         loop.add_signal_handler(number, _on_signal, stop, number)
     stopping = asyncio.create_task(stop.wait())
     broker = await _started(config, stopping, watchdog)
@@ -144,7 +145,7 @@ async def _started(config: BrokerConfig, stopping: asyncio.Task[Any], watchdog: 
 
 
 def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
-    if stop.is_set():
+    if stop.is_set() and insists(number):
         log.warning("second %s: ending at once", number.name)
         os._exit(128 + number)
     stop.set()

@@ -15,7 +15,7 @@ def start(
     setting: Setting = None,
     ready_file: Annotated[Path | None, typer.Option(help="JSON file to write when the broker serves.")] = None,
 ) -> None:
-    """Run one broker until SIGTERM or Ctrl-C, which is a controlled shutdown.
+    """Run one broker until SIGTERM, SIGHUP or Ctrl-C, which is a controlled shutdown.
 
     \b
     kbroker start server.properties

@@ -30,13 +30,14 @@ def zookeeper(
     from kbroker.cli.errors import CommandFailed
     from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
     from kbroker.dev.stand_in_zookeeper import StandInZooKeeper
+    from kbroker.stop_signals import stop_signals
 
     if sync and not stand_in:
         raise typer.BadParameter("--sync is for --stand-in")
     if not stand_in and host not in ("127.0.0.1", "localhost"):
         raise CommandFailed(f"the embedded ZooKeeper does not listen on {host}: it is for one machine")
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         signal.signal(number, lambda *_: stop.set())
     server = StandInZooKeeper(data, port, sync=sync, host=host) if stand_in else EmbeddedZooKeeper(data, port)
     with server:

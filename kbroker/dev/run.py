@@ -20,6 +20,7 @@ from kbroker.dev.cluster import DevCluster, DevClusterError, StopRequested
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
 from kbroker.dev.stand_in_zookeeper import StandInError
 from kbroker.dev.zookeepers import EMBEDDED, STAND_IN
+from kbroker.stop_signals import insists, stop_signals
 
 ZOOKEEPERS = {None: "ZooKeeper", EMBEDDED: "embedded ZooKeeper", STAND_IN: "stand-in for ZooKeeper"}
 WATCH_SECONDS = 0.2
@@ -27,7 +28,7 @@ STOP_LIMIT_S = 20.0
 
 
 def run(cluster: DevCluster, ready_file: Path | None = None, companion: Sequence[str] = ()) -> int:
-    """Run the cluster until SIGINT or SIGTERM (0), or until a part of it fails (1). Must run in the main thread.
+    """Run the cluster until a signal that stops it (0), or until a part of it fails (1). Must run in the main thread.
 
     `companion`: a command that runs beside it, told the brokers in $KBROKER_BOOTSTRAP; nothing waits for it.
     """
@@ -129,17 +130,17 @@ class Watch:
 
 @contextlib.contextmanager
 def _stop_signals(cluster: DevCluster) -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM in the list; the second one ends everything at once."""
+    """Collect signals that stop in the list; the second one ends everything at once."""
     received: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         received.append(number)
         cluster.request_stop()
-        if len(received) > 1:
+        if len(received) > 1 and insists(number):
             # Children end with their parent.
             os._exit(128 + number)
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, on_signal) for number in stop_signals()}
     try:
         yield received
     finally:

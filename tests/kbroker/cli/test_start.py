@@ -25,7 +25,10 @@ def write_properties(folder: Path, zookeeper: str, port: int) -> Path:
 
 
 @pytest.mark.slow
-def test_it_serves_until_sigterm_with_settings_of_the_command_line(tmp_path: Path, zookeeper: ZooKeeperAddress) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_it_serves_until_a_signal_with_settings_of_the_command_line(
+    tmp_path: Path, zookeeper: ZooKeeperAddress, number: signal.Signals
+) -> None:
     ready, port = tmp_path / "ready.json", free_ports(1)[0]
     file = write_properties(tmp_path, zookeeper.connect_string, port)
     command = [sys.executable, "-m", "kbroker", "start", str(file), "--set", "broker.id=8", "--ready-file", str(ready)]
@@ -36,7 +39,7 @@ def test_it_serves_until_sigterm_with_settings_of_the_command_line(tmp_path: Pat
                 time.sleep(0.02)
             assert json.loads(ready.read_text())["id"] == 8
             assert known_brokers("127.0.0.1", port) == {8}
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(number)
             process.communicate(timeout=30)
             assert process.returncode == 0
         finally:

@@ -68,7 +68,7 @@ def wait_until_gone(pids: list[int], seconds: float = 20.0) -> bool:
     return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_says_where_it_serves_and_a_signal_ends_all_of_it_with_0(tmp_path: Path, number: signal.Signals) -> None:
     ready_file = tmp_path / "ready.json"
     with kbroker_dev(tmp_path / "data", "--ready-file", str(ready_file)) as process:
