@@ -51,15 +51,15 @@ def dump(
     With --records, those of __consumer_offsets and __transaction_state are told in words.
 
     \b
-    kbroker log dump kbroker-data/broker-1/flights-0
+    kbroker log dump kbroker-data/broker-1/data/flights-0
     """
     from kbroker.coordinator.record_words import words_for
     from kbroker.protocol.errors import KafkaError
     from kbroker.segment.checkpoints import MalformedCheckpoint
     from kbroker.segment.inspection import dump as rows_of
-    from kbroker.segment.inspection import find_files, kind_of
+    from kbroker.segment.inspection import kind_of
 
-    found = find_files(path)
+    found = _files_at(path)
     if path.is_dir():
         found = [file for file in found if _is_wanted(kind_of(file), indexes, snapshots, checkpoints)]
     damaged = []
@@ -78,6 +78,18 @@ def dump(
         print_object(documents, output_format)
     if damaged:
         raise CommandFailed("; ".join(damaged))
+
+
+def _files_at(path: Path) -> list[Path]:
+    """Return the files there; to have found none and no damage in them is no good news of a path that was mistaken."""
+    from kbroker.segment.inspection import find_files
+
+    found = find_files(path)
+    if not found:
+        inside = sorted(str(each) for each in path.iterdir() if each.is_dir() and find_files(each))
+        hint = f"; there are in {', '.join(inside[:3])}" if inside else ""
+        raise CommandFailed(f"{path}: no files of a log here{hint}")
+    return found
 
 
 def _is_wanted(kind: str, indexes: bool, snapshots: bool, checkpoints: bool) -> bool:
@@ -108,12 +120,11 @@ def verify(path: PathArgument, output_format: Format = "table") -> None:
     """Check checksums, offsets and indexes; one line and exit status 1 for each damage found.
 
     \b
-    kbroker log verify kbroker-data/broker-1
+    kbroker log verify kbroker-data/broker-1/data
     """
-    from kbroker.segment.inspection import find_files
     from kbroker.segment.inspection import verify as damages_of
 
-    files = find_files(path)
+    files = _files_at(path)
     damages = [damage for file in files for damage in damages_of(file)]
     if not is_table(output_format):
         print_object({"files": len(files), "damages": [damage._asdict() for damage in damages]}, output_format)

@@ -14,6 +14,7 @@ from kbroker.coordinator.transaction_records import transaction_key, transaction
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.segment.log import AppendOrigin
+from tests.kbroker.cli.commands import kbroker
 from tests.segment.batches import NOW, batch, fill, new_log
 
 
@@ -89,3 +90,19 @@ def test_verify_exits_with_1_and_names_file_and_position(folder: Path) -> None:
     assert done.exit_code == 1
     assert f"{file}, position " in done.stdout
     assert "checksum" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["dump", "verify"])
+def test_a_folder_without_logs_is_no_folder_without_damage(command: str, folder: Path) -> None:
+    (folder.parent / "broker-1").mkdir()
+    done = kbroker("log", command, str(folder.parent / "broker-1"))
+    assert (done.returncode, done.stderr) == (1, f"kbroker: {folder.parent / 'broker-1'}: no files of a log here\n")
+    data = folder.parent / "broker-1" / "data"
+    data.mkdir()
+    folder.rename(data / folder.name)
+    done = kbroker("log", command, str(data.parent))
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"kbroker: {data.parent}: no files of a log here; there are in {data}\n",
+    )
+    assert kbroker("log", command, str(data)).returncode == 0
