@@ -1,6 +1,7 @@
 """`kbroker dev`: ZooKeeper and brokers on this machine until Ctrl-C."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +52,12 @@ def dev(
         profile = data / "secure" / "admin" / "profile.toml"
         way = f"start it beside a --secure cluster as one of its users: kbroker --profile {profile} page"
         raise typer.BadParameter(way, param_hint="--page")
+    if page:
+        from kbroker.cli.page import check_libraries
+
+        check_libraries()
+    if properties:
+        _tell_unknown_keys(properties)
     from kbroker.dev.cluster import DevCluster
     from kbroker.dev.run import run
 
@@ -66,3 +73,15 @@ def dev(
     )
     companion = [sys.executable, "-m", "kbroker", "page", "--allow-writes"] if page else []
     raise typer.Exit(run(cluster, ready_file.absolute() if ready_file else None, companion))
+
+
+def _tell_unknown_keys(properties: Mapping[str, str]) -> None:
+    """Say here what else only the brokers' logs would: as with Kafka, such a key is no error."""
+    import difflib
+
+    from kbroker.config.broker_config import BROKER_KEYS, unknown_keys
+
+    for name in unknown_keys(properties):
+        nearest = difflib.get_close_matches(name, BROKER_KEYS, n=2)
+        hint = f" (did you mean {' or '.join(nearest)}?)" if nearest else ""
+        print(f"kbroker dev: {name} is no key of a broker and means nothing here{hint}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """`kbroker page`: a web page on any Kafka cluster."""
 
+import importlib.util
 import os
 import secrets
 from pathlib import Path
@@ -7,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from kbroker.cli.errors import CommandFailed
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from kbroker.cli.profiles import chosen_bootstrap, client_settings
 
 TOKEN_VARIABLE = "KBROKER_PAGE_TOKEN"
 PEM = "(PEM); the page is served over TLS then."
+LIBRARIES = ("jinja2", "starlette", "uvicorn")
 
 
 def page(
@@ -38,15 +41,11 @@ def page(
     kbroker page -b broker:9092
     kbroker --profile production page --listen 0.0.0.0:8080 --certificate page.pem --key page.key
     """
-    from kbroker.cli.errors import CommandFailed
-
     host, port = host_and_port(listen)
-    try:
-        from kbroker.page.server import address_of, serve
-        from kbroker.page.server import listen as listen_on
-    except ModuleNotFoundError as error:
-        raise CommandFailed(f"{error.name} is not installed: pip install 'kbroker[page]'") from None
+    check_libraries()
     from kbroker.page.options import PageOptions, is_loopback
+    from kbroker.page.server import address_of, serve
+    from kbroker.page.server import listen as listen_on
 
     token = os.environ.get(TOKEN_VARIABLE) if token_file is None else token_file.read_text().strip()
     if token_file is not None and not token:
@@ -83,3 +82,10 @@ def host_and_port(text: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > 65_535 or not host:
         raise typer.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--listen")
     return host.strip("[]"), int(port)
+
+
+def check_libraries() -> None:
+    """Raise CommandFailed when the page cannot be served here, before anything is begun for it."""
+    for name in LIBRARIES:
+        if importlib.util.find_spec(name) is None:
+            raise CommandFailed(f"{name} is not installed: pip install 'kbroker[page]'")

@@ -210,6 +210,11 @@ def _unescape(text: str) -> str:
     return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", plain, text)
 
 
+def unknown_keys(properties: Mapping[str, str]) -> list[str]:
+    """Return what is no key of a broker, sorted."""
+    return sorted(name for name in properties if name not in BROKER_KEYS and not _is_listener_key(name))
+
+
 def read_broker_config(properties: Mapping[str, str]) -> BrokerConfig:
     """Read and check a broker's properties; raises ConfigError with one line for the first thing that is wrong."""
     from kbroker.config.checks import check_broker_config, refuse_unsupported
@@ -217,8 +222,7 @@ def read_broker_config(properties: Mapping[str, str]) -> BrokerConfig:
     config = resolve_broker_config(properties)
     refuse_unsupported(config)
     check_broker_config(config)
-    unknown = sorted(name for name in properties if name not in BROKER_KEYS and not _is_listener_key(name))
-    if unknown:
+    if unknown := unknown_keys(properties):
         log.warning("unknown configuration keys are kept, but mean nothing here: %s", ", ".join(unknown))
     idle = keys_without_effect(properties)
     if idle:

@@ -1,5 +1,6 @@
 """`kbroker dev`: its arguments; what it does is tested in tests/kbroker/dev/test_run.py."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,28 @@ def test_the_kind_of_zookeeper_is_no_connect_string(monkeypatch: pytest.MonkeyPa
 )
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     assert kbroker("dev", *arguments).returncode == 2
+
+
+def test_a_key_that_brokers_do_not_have_is_told_where_it_was_typed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(dev, "run", lambda *arguments: 0)
+    keys = ("--set", "num.partition=3", "--set", "num.io.threads=4", "--set", "listener.name.a.ssl.protocol=x")
+    done = kbroker("dev", "--data", str(tmp_path), *keys)
+    [line] = done.stderr.splitlines()
+    assert line.startswith(
+        "kbroker dev: num.partition is no key of a broker and means nothing here (did you mean num.p"
+    )
+    assert done.returncode == 0
+
+
+def test_a_page_whose_libraries_are_missing_is_told_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(dev, "run", lambda *arguments: started.append(arguments) or 0)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    for command in (("dev", "--data", str(tmp_path), "--page"), ("page",)):
+        done = kbroker(*command)
+        assert (done.returncode, done.stderr) == (1, "kbroker: uvicorn is not installed: pip install 'kbroker[page]'\n")
+    assert not started
