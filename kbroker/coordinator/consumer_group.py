@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from kbroker.coordinator import consumer_records as records
 from kbroker.coordinator import group_sentences as told
@@ -27,7 +28,7 @@ from kbroker.coordinator.consumer_member import (
     difference,
     union,
 )
-from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets, Key
+from kbroker.coordinator.group_offsets import GroupOffsets, Key
 from kbroker.coordinator.group_story import GroupStory
 from kbroker.coordinator.member import NEVER
 from kbroker.coordinator.server_assignors import ASSIGNORS
@@ -63,6 +64,8 @@ class ConsumerHeartbeat:
     rebalance_timeout_ms: int = -1
     topic_names: frozenset[str] | None = None
     topic_regex: str | None = None
+    pattern: TopicPattern | None = None
+    """What has been made of the expression, where that is new to the group."""
     server_assignor: str | None = None
     owned: Partitions | None = None
     client_id: str = ""
@@ -132,7 +135,8 @@ class ConsumerGroup:
         self._seen_updates = -1
         self._read_by: dict[str, frozenset[str]] = {}
         """Who -> names of the topics that targets were made with last; nobody since the group was read from the log."""
-        self._patterns: dict[str, TopicPattern] = {}
+        self.patterns: dict[str, TopicPattern] = {}
+        """By the expression that a member has brought."""
         self._owners: dict[tuple[bytes, int], str] = {}
         """Who has a partition, or has still to give it up."""
         self._out: list[Record] = []
@@ -178,11 +182,11 @@ class ConsumerGroup:
                 f"assignor {request.server_assignor} is not known here; there are {', '.join(ASSIGNORS)}",
             )
         if request.topic_regex:
-            self._learn_pattern(request.topic_regex)
+            self._learn_pattern(request.topic_regex, request.pattern)
 
-    def _learn_pattern(self, regex: str) -> None:
-        if regex not in self._patterns:
-            self._patterns[regex] = TopicPattern(regex)
+    def _learn_pattern(self, regex: str, pattern: TopicPattern | None = None) -> None:
+        if regex not in self.patterns:
+            self.patterns[regex] = pattern or TopicPattern(regex)
 
     def _admit(self, request: ConsumerHeartbeat, now: int) -> ConsumerMember:
         if request.epoch == JOIN_EPOCH:
@@ -323,7 +327,7 @@ class ConsumerGroup:
         By the rules of when it was heard of last, new topics by those of now: no heartbeat decides for all members.
         Who was not heard of since the group was read from the log keeps to the topics that the group had.
         """
-        found = self._patterns[regex].matches(self._topics)
+        found = self.patterns[regex].matches(self._topics)
         authority = member.authority
         if authority is None:
             return found & self.known_topics.keys()
@@ -368,7 +372,7 @@ class ConsumerGroup:
         self.known_topics = known
         self._out.append(records.topic_metadata(self.group_id, known))
         in_use = {member.topic_regex for member in self.members.values()}
-        self._patterns = {regex: pattern for regex, pattern in self._patterns.items() if regex in in_use}
+        self.patterns = {regex: pattern for regex, pattern in self.patterns.items() if regex in in_use}
         return True
 
     def _bump(self, now: int, *why: told.Told) -> None:
@@ -564,7 +568,7 @@ class ConsumerGroup:
 
     def expired_offsets(self, now: int, retention_ms: int) -> list[Key]:
         """Return the partitions whose offsets nobody has had use of for the retention time."""
-        return self.offsets.expired(now, retention_ms, _commit_timestamp, self.has_subscribed)
+        return self.offsets.expired(now, retention_ms, attrgetter("commit_timestamp"), self.has_subscribed)
 
     def check(self) -> None:
         """Assert what always holds between events."""
@@ -594,7 +598,3 @@ def _fenced(told: int, given: int) -> KafkaError:
 
 def _each(partitions: Partitions) -> Iterable[tuple[bytes, int]]:
     return ((topic, number) for topic, numbers in partitions.items() for number in numbers)
-
-
-def _commit_timestamp(committed: CommittedOffset) -> int:
-    return committed.commit_timestamp

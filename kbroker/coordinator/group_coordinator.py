@@ -18,6 +18,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,6 +42,7 @@ from kbroker.coordinator.mixed_group import MixedGroup
 from kbroker.coordinator.offsets_records import commit_key, commit_value
 from kbroker.coordinator.topic_log import Record, Records
 from kbroker.coordinator.topic_once import TopicOnce
+from kbroker.coordinator.topic_patterns import TopicPattern
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.replica.clocks import steady_ms
 
@@ -54,6 +56,10 @@ TOMBSTONES_AT_ONCE = 1000
 GROUPS_AT_ONCE = 500
 """Groups looked at before others get their turn."""
 MS_PER_MINUTE = 60_000
+MOST_UNWEIGHED = 2_000
+"""Offsets in one commit for which records are made whether they fit a batch or not."""
+SMALLEST_COMMIT_BYTES = 41
+"""Of a commit's record, besides the group's id: of a topic without a name, without metadata."""
 
 T = TypeVar("T")
 
@@ -237,11 +243,20 @@ class GroupCoordinator(GroupKeeper):
             lacking = ", ".join(map(str, sorted(self.brokers_without_newer_protocol)))
             message = f"brokers {lacking} of this cluster have the classic group protocol only"
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{message}: use group.protocol=classic")
+        regex = request.topic_regex
+        if regex and request.pattern is None and not (isinstance(group, MixedGroup) and regex in group.patterns):
+            return self._heartbeat_with_pattern(group_id, request, regex)
         if not isinstance(group, MixedGroup):
             group = self._newer_group(group_id, group, request)
         answer = group.heartbeat(request, self._clock())
         written = self._write_changes(group)
         return answer if written is None else _when_written(written, lambda error: _answer_or_raise(answer, error))
+
+    async def _heartbeat_with_pattern(self, group_id: str, request: ConsumerHeartbeat, regex: str) -> ConsumerAnswer:
+        """Have a thread look at all topics there are before the member's event."""
+        pattern = await asyncio.to_thread(TopicPattern, regex, list(self._replicas.metadata.topics))
+        answer = self.consumer_heartbeat(group_id, replace(request, pattern=pattern))
+        return answer if isinstance(answer, ConsumerAnswer) else await answer
 
     def _newer_group(self, group_id: str, former: Group | None, request: ConsumerHeartbeat) -> MixedGroup:
         """Return the group that a member of the newer protocol joins; a classic one is turned into it."""
@@ -288,8 +303,11 @@ class GroupCoordinator(GroupKeeper):
         error = group.commit_error(member_id, group_instance_id, generation_id, self._clock())
         if error is not ErrorCode.NONE or not offsets:
             return error
-        records = [(commit_key(group_id, key[0], key[1]), commit_value(committed)) for key, committed in offsets]
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._fit_no_batch(group, len(offsets)):
+            future.set_result(answer(ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
+            return future
+        records = [(commit_key(group_id, key[0], key[1]), commit_value(committed)) for key, committed in offsets]
         committing = group.offsets
         committing.begin([key for key, _ in offsets])
 
@@ -306,6 +324,14 @@ class GroupCoordinator(GroupKeeper):
 
         self._owned.by_number[group.partition].log.append(records, done)
         return future
+
+    def _fit_no_batch(self, group: AnyGroup, offsets: int) -> bool:
+        """Whether so many commits are more than a batch takes: before records of tens of thousands are made in vain."""
+        if offsets < MOST_UNWEIGHED or self.config.offsets_topic_compression_codec:
+            return False
+        smallest = SMALLEST_COMMIT_BYTES + len(group.group_id.encode())
+        most = self._replicas.max_batch_bytes(OFFSETS_TOPIC, group.partition)
+        return 0 < most < offsets * smallest
 
     async def commit_in_transaction(
         self,
@@ -333,6 +359,8 @@ class GroupCoordinator(GroupKeeper):
             raise KafkaError(error)
         if not offsets:
             return ErrorCode.NONE
+        if self._fit_no_batch(group, len(offsets)):
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         self._keep(group)
         future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         committing, owned = group.offsets, self._owned.by_number[group.partition]

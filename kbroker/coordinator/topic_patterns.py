@@ -1,11 +1,12 @@
 """Regular expressions that members subscribe with: RE2 syntax, matched against whole topic names (KIP-848).
 
-RE2 needs time in proportion to the text whatever the expression, so that no member can stop the broker with one.
+RE2 needs time in proportion to the text, but an expression of a few bytes may need milliseconds for each name: each is
+looked at once, and those that are there when a member brings an expression by a thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -39,9 +40,12 @@ class Topics(Protocol):
 
 
 class TopicPattern:
-    """One expression and what it matched last. Raises KafkaError 128 for one that RE2 cannot read."""
+    """One expression and what it matched last. Raises KafkaError 128 for one that RE2 cannot read.
 
-    def __init__(self, expression: str) -> None:
+    `names`: of topics that are looked at now, which may take long.
+    """
+
+    def __init__(self, expression: str, names: Iterable[str] = ()) -> None:
         import re2  # few subscribe so: brokers start without it
 
         options = re2.Options()
@@ -55,11 +59,19 @@ class TopicPattern:
             ) from None
         self._seen_updates = -1
         self._matched: frozenset[str] = frozenset()
+        self._looked_at: dict[str, bool] = {}
+        self._look_at(names)
 
     def matches(self, topics: Topics) -> frozenset[str]:
         """Return the names of the topics that match, internal ones too: as in Kafka, the expression alone decides."""
         if topics.updates != self._seen_updates:
             self._seen_updates = topics.updates
-            fullmatch = self._pattern.fullmatch
-            self._matched = frozenset(name for name in topics.topics if fullmatch(name))
+            self._look_at(topics.topics)
+            self._looked_at = {name: self._looked_at[name] for name in topics.topics}
+            self._matched = frozenset(name for name, matches in self._looked_at.items() if matches)
         return self._matched
+
+    def _look_at(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._looked_at:
+                self._looked_at[name] = self._pattern.fullmatch(name) is not None

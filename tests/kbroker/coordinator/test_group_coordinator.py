@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.coordinator import group_coordinator
 from kbroker.coordinator.group import Group
-from kbroker.coordinator.group_coordinator import new_member_id
+from kbroker.coordinator.group_coordinator import SMALLEST_COMMIT_BYTES, new_member_id
 from kbroker.coordinator.group_events import Leaving
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset
-from kbroker.coordinator.offsets_records import group_key, read_group, read_key
+from kbroker.coordinator.offsets_records import commit_key, commit_value, group_key, read_group, read_key
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.records.batch import HEADER_SIZE
+from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.replica.clocks import steady_ms
 from tests.controller.conftest import until
 from tests.kbroker.coordinator.conftest import PARTITIONS, Coordinated
@@ -352,3 +355,25 @@ def test_member_ids_name_the_client_or_the_instance() -> None:
     assert new_member_id("rdkafka", None).startswith("rdkafka-")
     assert new_member_id("rdkafka", "one").startswith("one-")
     assert len(new_member_id("", None)) == 37
+
+
+async def test_more_offsets_than_fit_a_batch_are_refused_before_records_are_made_of_them(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await coordinated.lead()
+    limit = coordinated.groups._replicas.max_batch_bytes("__consumer_offsets", coordinated.groups.partition_for("g"))
+    made: list[str] = []
+
+    def noted(*arguments: Any) -> bytes:
+        made.append(arguments[0])
+        return commit_key(*arguments)
+
+    builder = BatchBuilder()
+    builder.append(commit_key("g", "", 0), commit_value(OFFSET._replace(metadata="")), (), 0)
+    assert len(builder.build()) - HEADER_SIZE == SMALLEST_COMMIT_BYTES + len("g")
+    monkeypatch.setattr(group_coordinator, "commit_key", noted)
+    offsets = [(("t", number), OFFSET) for number in range(limit // SMALLEST_COMMIT_BYTES + 1)]
+    assert await coordinated.commit("g", *offsets) is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert not made
+    assert await coordinated.commit("g", *offsets[: limit // 100]) is ErrorCode.NONE
+    assert len(made) == limit // 100

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kbroker.coordinator import group_coordinator
 from kbroker.coordinator.consumer_group import ConsumerHeartbeat
+from kbroker.coordinator.topic_patterns import TopicPattern
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from tests.kbroker.coordinator.conftest import Coordinated
 
@@ -50,3 +54,24 @@ async def test_members_that_are_silent_are_removed_by_the_timer(coordinated: Coo
     group, _ = groups.describe("g")
     assert group is not None
     assert group.is_empty
+
+
+async def test_a_thread_looks_at_all_topics_for_an_expression_that_is_new(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, bool]] = []
+
+    def noted(expression: str, names: list[str]) -> TopicPattern:
+        made.append((expression, threading.current_thread() is threading.main_thread()))
+        return TopicPattern(expression, names)
+
+    monkeypatch.setattr(group_coordinator, "TopicPattern", noted)
+    await coordinated.lead()
+    groups = coordinated.groups
+    join = ConsumerHeartbeat("a", 0, rebalance_timeout_ms=1000, topic_regex="t.*", owned={})
+    with pytest.raises(KafkaError, match="RE2"):
+        await settled(groups.consumer_heartbeat("g", replace(join, topic_regex="(")))
+    assert groups.describe("g")[0] is None
+    assert (await settled(groups.consumer_heartbeat("g", join))).epoch == 1
+    assert (await settled(groups.consumer_heartbeat("g", replace(join, member_id="b")))).epoch == 2
+    assert made == [("(", False), ("t.*", False)]

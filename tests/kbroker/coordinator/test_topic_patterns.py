@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +24,23 @@ def test_whole_names_match_and_changes_are_seen() -> None:
     known.set("orders-us", 1)
     known.delete("orders")
     assert pattern.matches(known) == {"orders-eu", "orders-us", "__consumer_offsets"}
+
+
+def test_each_name_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = topics("a1", "a2", "b")
+    pattern = TopicPattern("a.*", ["a1", "b", "gone"])
+    asked: list[str] = []
+    fullmatch = pattern._pattern.fullmatch
+    monkeypatch.setattr(
+        pattern, "_pattern", SimpleNamespace(fullmatch=lambda name: asked.append(name) or fullmatch(name))
+    )
+    assert pattern.matches(known) == {"a1", "a2"}
+    known.set("a3", 1)
+    assert pattern.matches(known) == {"a1", "a2", "a3"}
+    assert asked == ["a2", "a3"]
+    known.set("gone", 1)
+    assert pattern.matches(known) == {"a1", "a2", "a3"}
+    assert asked == ["a2", "a3", "gone"], "what went is forgotten"
 
 
 @pytest.mark.parametrize("expression", ["(", "[", "(?=x)", r"(a)\1", "((((a{100}){100}){100}){100})"])
