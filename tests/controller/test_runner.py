@@ -107,6 +107,13 @@ async def test_every_broker_is_told_of_a_new_controller(start: StartNode) -> Non
     assert told == [2]
 
 
+async def test_a_controller_that_stops_leaves_its_place_though_its_session_goes_on(start: StartNode) -> None:
+    one = await start(1)
+    await one.runner.stop()
+    assert not one.runner.is_active
+    assert await one.session.read_controller() is None
+
+
 async def test_a_new_topic_gets_its_states_and_everybody_hears_of_it(start: StartNode) -> None:
     one = await start(1)
     await start(2)

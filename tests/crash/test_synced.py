@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.segment import checkpoints
 from kbroker.segment.files import Files
+from kbroker.segment.log import AppendOrigin
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogManager
 from kbroker.segment.log_move import copy_portion
@@ -217,6 +219,26 @@ def test_a_clean_stop_leaves_the_indexes_of_what_was_flushed_long_ago(
     again = manager_of(tmp_path / "after")
     segment = again.logs["orders", 0].active_segment
     assert (segment.max_timestamp, segment.index.count) == (NOW + 5, entries)
+    again.shutdown()
+
+
+def test_a_clean_stop_leaves_the_aborted_transactions_of_what_was_flushed_long_ago(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else readers of committed records would be given them."""
+    platter = Platter.below(monkeypatch)
+    manager = manager_of(tmp_path / "a")
+    log = manager.create("orders", 0, TOPIC_ID, SMALL)
+    log.append_as_leader(batch(3, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True), 0, NOW)
+    log.append_as_leader(control_batch(ControlType.ABORT, 9, 0, 1, NOW), 0, NOW, AppendOrigin.COORDINATOR)
+    log.update_high_watermark(4)
+    log.flush()
+    (aborted,) = log.aborted_transactions(log.read(0, 10_000))
+    manager.shutdown()
+    platter.restore(tmp_path / "a", tmp_path / "after")
+    again = manager_of(tmp_path / "after")
+    found = again.logs["orders", 0]
+    assert found.aborted_transactions(found.read(0, 10_000)) == [aborted]
     again.shutdown()
 
 

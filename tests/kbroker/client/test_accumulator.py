@@ -48,6 +48,7 @@ def test_waiting_for_fewer_bytes_ends_when_there_are_or_when_the_time_is_over() 
     accumulator.release(batch)
     waiting.join(30)
     assert not waiting.is_alive()
+    assert not accumulator._awaited_levels, "nobody waits any more: nobody is woken"
 
 
 def test_a_closed_accumulator_takes_nothing_and_says_why() -> None:

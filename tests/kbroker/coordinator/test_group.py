@@ -49,6 +49,24 @@ def test_the_members_get_what_the_leader_gave_them() -> None:
     assert play.group.subscribed_topics == frozenset("t")
 
 
+def test_an_assignment_that_is_stored_after_its_generation_has_ended_is_nobodys() -> None:
+    play = stable("a", "b")
+    play.join("c", version=3)
+    play.join("a")
+    play.join("b")
+    play.sync("a", {"a": b"old", "b": b"old", "c": b"old"})
+    play.leave("c")
+    play.join("a")
+    play.join("b")
+    play.written()
+    assert play.group.state is GroupState.COMPLETING_REBALANCE
+    play.sync("b")
+    play.sync("a", {"a": b"new", "b": b"new"})
+    play.written()
+    assert play.group.state is GroupState.STABLE
+    assert [play.assignments[each] for each in "ab"] == [b"new", b"new"]
+
+
 def test_an_assignment_for_somebody_else_is_ignored_and_a_forgotten_member_gets_an_empty_one() -> None:
     play = GroupPlay()
     play.join("a", version=3)

@@ -54,6 +54,14 @@ def test_what_left_the_window_counts_no_more() -> None:
     assert not throttle.is_exceeded(NOW + 10_000)
 
 
+def test_what_was_not_copied_before_the_window_is_no_credit_for_a_burst() -> None:
+    throttle = Played(rate=1000).throttle
+    for now in range(NOW, NOW + 60_000, 1_000):
+        throttle.record(10, now)
+    throttle.record(15_000, NOW + 60_000)
+    assert throttle.is_exceeded(NOW + 60_000)
+
+
 def test_the_average_over_the_windows_keeps_to_the_rate() -> None:
     throttle = Played(rate=1000).throttle
     copied = 0

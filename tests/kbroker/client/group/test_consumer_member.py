@@ -127,6 +127,17 @@ def test_a_fenced_member_loses_all_and_joins_anew() -> None:
         assert (join.member_epoch, join.subscribed_topic_names, owned(join)) == (0, ["a", "b"], {})
 
 
+def test_a_fenced_member_that_has_nothing_joins_anew_at_once() -> None:
+    member, join = new()
+    member.answered(join, answer(1), 0)
+    again = sent(member.answered(sent(member.tick(1_000)), refused(ErrorCode.FENCED_MEMBER_EPOCH), 1_000))
+    assert (again.member_epoch, again.subscribed_topic_names, owned(again)) == (0, ["a", "b"], {})
+
+
+def test_what_was_acknowledged_is_not_said_again() -> None:
+    assert owned(sent(stable().tick(1_000))) is None
+
+
 def test_a_changed_subscription_is_said_at_once() -> None:
     member = stable()
     beat = sent(member.subscribe(("b",), 10))
