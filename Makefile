@@ -72,7 +72,7 @@ soak: setup  ## kbroker verify under faults drawn at random for MINUTES (10) fro
 	@KBROKER_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/faults/test_failing_files.py
 	@KBROKER_KILLS=50 $(BIN)/python -m pytest tests/system/test_kills.py
 	@KBROKER_CUTS=200 KBROKER_SOAK_SEED=$(SEED) $(BIN)/python -m pytest -s tests/faults/power_cuts.py
-	@$(BIN)/python -m tests.simulation --seconds 8 --seeds 1000000 --jobs 2 --within $$($(BIN)/python -c 'print(20 * $(MINUTES))')
+	@$(BIN)/python -m tests.simulation --seconds 12 --seeds 1000000 --jobs 2 --within $$($(BIN)/python -c 'print(20 * $(MINUTES))')
 
 mutants: setup  ## break each line that keeps a promise, one at a time: some test must notice (ten minutes)
 	@$(BIN)/python -m tests.promises
