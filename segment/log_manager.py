@@ -449,6 +449,8 @@ class LogManager:
         """
         if log_dir is None:
             return min(self.run_due(steady_ms, path) for path in self._tasks)
+        if log_dir not in self.live_dirs:
+            return MAX_LONG
         now_ms, trash, tasks = self._clock(), self._trash[log_dir], self._tasks[log_dir]
         trash.run_due(now_ms)
         for task in tasks:

@@ -60,8 +60,11 @@ class OffsetCheckpoints:
                     value = value_of(each)  # first: by a move into this directory the log comes with its own
                     if value is not None and each.log_dir == path:
                         table[each.topic, each.partition] = value
+                directory = self._table.dirs[path]
+                if directory.failure is not None:  # told before its logs go: what is left of them says nothing
+                    continue
                 try:
-                    self._table.dirs[path].write_offsets(name, table)
+                    directory.write_offsets(name, table)
                 except OSError as error:
                     self._table.mark_offline(path, error)
 

@@ -438,6 +438,23 @@ def test_a_directory_that_hangs_keeps_no_other_from_its_checkpoints(tmp_path: Pa
     manager.shutdown()
 
 
+def test_what_the_checkpoints_of_a_directory_said_stays_when_it_goes_offline(tmp_path: Path) -> None:
+    clock = Clock()
+    manager = start(tmp_path / "a", tmp_path / "b", clock=clock)
+    lost = manager.create("orders", 0, TOPIC_ID, log_dir=str(tmp_path / "a"))
+    fill(lost, 3)
+    manager.checkpoints.write_all()
+    manager.run_due(clock.now)
+    manager.mark_offline(lost.log_dir, OSError(errno.EIO, "for a moment"))
+    clock.now += 600_000
+    manager.run_due(clock.now)
+    manager.run_due(clock.now, lost.log_dir)
+    manager.checkpoints.write_high_watermarks(lost.log_dir)
+    assert "orders 0 3" in (tmp_path / "a" / "replication-offset-checkpoint").read_text()
+    lost.discard()
+    manager.shutdown()
+
+
 def test_a_stop_that_could_not_finish_a_log_is_not_called_clean(tmp_path: Path) -> None:
     manager = start(tmp_path / "a", tmp_path / "b")
     first, second = manager.create("orders", 0, TOPIC_ID), manager.create("orders", 1, TOPIC_ID)
