@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.client_config import NEW_TOPIC_S, ClientConfig
+from kbroker.client.closing import Closing
 from kbroker.client.connection import Connection
 from kbroker.client.errors import AFTER_FORK, ClientClosed, LoginFailed, NotConnected, TimedOut, error_for
 from kbroker.client.metadata import ClusterMetadata, TopicMetadata
@@ -58,6 +59,7 @@ class Cluster:
         self._has_failed = False
         """Whether metadata could not be had when they were asked for last."""
         self._closed = False
+        self._closing = Closing(self._close)
 
     async def connection(self, node_id: int, channel: str = CONTROL) -> Connection:
         """Return the open connection to a broker, opening it where needed; raises OSError."""
@@ -320,6 +322,9 @@ class Cluster:
     async def close(self) -> None:
         """Close all connections; nothing can be asked afterwards."""
         self._closed = True
+        await self._closing.run()
+
+    async def _close(self) -> None:
         opening = list(self._opening.values())
         for task in opening:
             task.cancel()

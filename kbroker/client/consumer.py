@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.client.assignment import Assignment
 from kbroker.client.client_config import ConsumerConfig
+from kbroker.client.closing import Closing
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import ClientClosed, ConfigurationError, IllegalState, NotAssigned, error_for
 from kbroker.client.fetcher import Fetcher
@@ -57,7 +58,8 @@ class Consumer:
         if self.config.group_id is not None:
             self._group = GroupConsumer(self.config, self.cluster, self._fetcher)
         self.reader = Reader(self.config, self._fetcher, self._group, self.cluster.pool)
-        self._is_closing = self._is_closed = False
+        self._closing = Closing(self._close)
+        self._is_closed = False
         """While it closes, the listener may still commit."""
 
     async def __aenter__(self) -> Consumer:
@@ -351,10 +353,14 @@ class Consumer:
             raise ClientClosed("the consumer is closed")
 
     async def close(self, timeout: float | None = 10.0) -> None:
-        """Commit (if that is automatic) and leave the group, for at most `timeout` s; close all connections."""
-        if self._is_closing or self.cluster.is_forked:
-            return
-        self._is_closing = True
+        """Commit (if that is automatic) and leave the group, for at most `timeout` s; close all connections.
+
+        Cancelled, it goes on behind the scenes; whoever calls it again waits for the end of that.
+        """
+        if not self.cluster.is_forked:
+            await self._closing.run(timeout)
+
+    async def _close(self, timeout: float | None) -> None:
         self.reader.stop()
         try:
             if self._group is not None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.client.accumulator import OnDelivery
 from kbroker.client.client_config import ProducerConfig
+from kbroker.client.closing import Closing
 from kbroker.client.cluster import Cluster
 from kbroker.client.delivery import Delivery
 from kbroker.client.errors import (
@@ -63,8 +64,7 @@ class Producer:
         self.serializer: RecordSerializer | None = None
         if self.config.key_serializer is not None or self.config.value_serializer is not None:
             self.serializer = RecordSerializer(self.config.key_serializer, self.config.value_serializer)
-        self._closed: asyncio.Future[None] | None = None
-        """Set once closing has begun, done when it is over."""
+        self._closing = Closing(self._close)
 
     async def __aenter__(self) -> Producer:
         return self
@@ -314,21 +314,16 @@ class Producer:
     async def close(self, timeout: float | None = 30.0) -> None:
         """Send what is there for at most `timeout` s, give up the rest, close all connections.
 
-        A transaction that is open is aborted.
-        Whoever calls it while it is being closed waits for the end of that.
+        A transaction that is open is aborted. Cancelled, it goes on behind the scenes; whoever calls it again, or
+        while it is being closed, waits for the end of that.
         """
-        if self.cluster.is_forked:
-            return
-        if self._closed is not None:
-            await asyncio.shield(self._closed)
-            return
-        self._closed = asyncio.get_running_loop().create_future()
-        try:
-            if self.sender.transactions is not None:
-                timeout = await self._abort_within(timeout)
-            await self.sender.close(timeout)
-        finally:
-            self._closed.set_result(None)
+        if not self.cluster.is_forked:
+            await self._closing.run(timeout)
+
+    async def _close(self, timeout: float | None) -> None:
+        if self.sender.transactions is not None:
+            timeout = await self._abort_within(timeout)
+        await self.sender.close(timeout)
 
     async def _abort_within(self, timeout: float | None) -> float | None:
         """Abort what is open; returns how much time is left."""
