@@ -82,6 +82,18 @@ class Commits:
         assert problem is not None
         raise problem
 
+    async def commit_by_newest_epoch(self, offsets: Offsets) -> None:
+        """Store offsets once, but for a member whose heartbeats have not heard of its new epoch yet: again as soon."""
+        limit = self._cluster.config.request_timeout_ms
+        async for _ in self._cluster.attempts(limit):
+            try:
+                return await self.commit_once(offsets, limit)
+            except BrokerError as error:
+                if error.code is not ErrorCode.STALE_MEMBER_EPOCH:
+                    raise
+                problem = error
+        raise problem
+
     async def commit_once(self, offsets: Offsets, timeout_ms: int) -> None:
         """Store offsets in one request; raises its error, or its first partition's."""
         identity = self._identity()

@@ -7,7 +7,7 @@ import base64
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.client.client_config import ConsumerConfig
@@ -30,6 +30,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 log = logging.getLogger(__name__)
 
 OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], None]
+Store = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Coroutine[Any, Any, None]]
 MISSING_TOPIC_S = 1.0
 """How often a topic is looked for that does not exist yet."""
 
@@ -202,7 +203,7 @@ class GroupConsumer:
     def _commit_if_due(self) -> None:
         if self._is_commit_due:
             self._is_commit_due = False
-            self.commit_async(None, _log_failure)
+            self._commit_soon(None, _log_failure, self._commits.commit_by_newest_epoch)
         if self._commit_timer is None:
             self._commit_timer = self._loop.call_later(self.config.auto_commit_interval_ms / 1000, self._commit_due)
 
@@ -327,10 +328,15 @@ class GroupConsumer:
 
     def commit_async(self, given: Mapping[Any, Any] | None, on_commit: OnCommit | None) -> None:
         """Commit without waiting; once, without trying again: the next commit says more."""
+        self._commit_soon(
+            given, on_commit, lambda offsets: self._commits.commit_once(offsets, self.config.request_timeout_ms)
+        )
+
+    def _commit_soon(self, given: Mapping[Any, Any] | None, on_commit: OnCommit | None, store: Store) -> None:
         offsets = self.offsets(given)
         self._is_done(given, offsets)
         before = list(self._committing)
-        task = self._loop.create_task(self._commit_once(offsets, before, on_commit))
+        task = self._loop.create_task(self._commit_once(offsets, before, on_commit, store))
         self._committing.add(task)
         task.add_done_callback(self._committing.discard)
 
@@ -339,6 +345,7 @@ class GroupConsumer:
         offsets: dict[TopicPartition, OffsetAndMetadata],
         before: list[asyncio.Task[None]],
         on_commit: OnCommit | None,
+        store: Store,
     ) -> None:
         problem: Exception | None = None
         if before:
@@ -347,7 +354,7 @@ class GroupConsumer:
             if offsets:
                 self._identity()
                 self._check_owned(offsets)
-                await self._commits.commit_once(offsets, self.config.request_timeout_ms)
+                await store(offsets)
                 self._commit_count += 1
         except (OSError, BrokerError) as error:
             problem = error

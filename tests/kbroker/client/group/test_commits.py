@@ -3,7 +3,7 @@ import pytest
 from kbroker.client import errors
 from kbroker.client.client_config import AdminConfig
 from kbroker.client.cluster import Cluster
-from kbroker.client.group.commits import Commits
+from kbroker.client.group.commits import Commits, Offsets
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.events import Identity
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
@@ -43,3 +43,32 @@ async def test_refusals_are_raised_and_told(bootstrap: str, topic: str) -> None:
             await nobody.commit({TopicPartition(f"{topic}-no-such-topic", 0): OffsetAndMetadata(1)})
     finally:
         await cluster.close()
+
+
+class BehindOnce(Commits):
+    """A member that hears of its new epoch after its first commit."""
+
+    def __init__(self, coordinator: Coordinator, code: ErrorCode) -> None:
+        super().__init__(coordinator)
+        self.code = code
+        self.stored: list[Offsets] = []
+        self.tries = 0
+
+    async def commit_once(self, offsets: Offsets, timeout_ms: int) -> None:
+        self.tries += 1
+        if self.tries == 1:
+            raise errors.error_for(self.code)
+        self.stored.append(offsets)
+
+
+async def test_a_member_that_has_not_heard_of_its_epoch_commits_again_and_others_do_not() -> None:
+    cluster = Cluster(AdminConfig(bootstrap="127.0.0.1:1", retry_backoff_ms=1))
+    offsets = {TopicPartition("t", 0): OffsetAndMetadata(5)}
+    behind = BehindOnce(Coordinator(cluster, "g"), ErrorCode.STALE_MEMBER_EPOCH)
+    await behind.commit_by_newest_epoch(offsets)
+    assert (behind.tries, behind.stored) == (2, [offsets])
+    gone = BehindOnce(Coordinator(cluster, "g"), ErrorCode.UNKNOWN_MEMBER_ID)
+    with pytest.raises(errors.UnknownMemberIdError):
+        await gone.commit_by_newest_epoch(offsets)
+    assert gone.tries == 1
+    await cluster.close()

@@ -6,8 +6,10 @@ import pytest
 from kbroker.client import errors
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
+from kbroker.client.group.commits import Commits, Offsets
 from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
+from kbroker.protocol.errors import ErrorCode
 from tests.kbroker.client.group.members import Diary, fill, member, poll_until, shares
 
 ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
@@ -88,6 +90,29 @@ async def test_automatic_commits_happen_while_polling(bootstrap: str, topic: str
                 sum(item.offset for item in (await observer.committed(keys(topic, 0, 1, 2))).values() if item) < 3
             ):
                 await consumer.poll(0.1)
+
+
+async def test_an_automatic_commit_meets_a_new_epoch_and_is_made_by_it(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await fill(bootstrap, topic, 3)
+    refused: list[Offsets] = []
+    commit_once = Commits.commit_once
+
+    async def refuse_first(self: Commits, offsets: Offsets, timeout_ms: int) -> None:
+        if not refused:
+            refused.append(offsets)
+            raise errors.error_for(ErrorCode.STALE_MEMBER_EPOCH)
+        await commit_once(self, offsets, timeout_ms)
+
+    monkeypatch.setattr(Commits, "commit_once", refuse_first)
+    async with member(bootstrap, topic, auto_commit_interval_ms=200) as consumer:
+        await consumer.subscribe([topic])
+        async with asyncio.timeout(20):
+            while not consumer.statistics()["commit_total"]:
+                await consumer.poll(0.1)
+    assert refused
+    assert "an automatic commit failed" not in caplog.text
 
 
 async def test_the_listener_hears_in_order_and_may_seek(bootstrap: str, topic: str) -> None:
@@ -272,6 +297,22 @@ async def test_closing_in_every_state_leaves_no_task(bootstrap: str, topic: str,
     assert asyncio.all_tasks() == before
     with pytest.raises(errors.ClientClosed):
         await consumer.poll()
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8])
+async def test_closing_again_where_it_was_cancelled_leaves_no_task(bootstrap: str, topic: str, turns: int) -> None:
+    before = asyncio.all_tasks()
+    consumer = member(bootstrap, topic)
+    await consumer.subscribe([topic])
+    await consumer.poll(0.01)
+    closing = asyncio.ensure_future(consumer.close())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    await consumer.close()
+    assert asyncio.all_tasks() == before
+    assert not consumer.cluster.connection_count
 
 
 async def test_closing_without_a_broker_does_not_take_long(topic_name: str) -> None:
