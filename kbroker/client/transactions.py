@@ -300,6 +300,12 @@ class Transactions:
                     raise
                 text = f"the offsets of group {group.group_id} are not in the transaction, abort it: {error}"
                 raise AbortableError(text) from error
+            except asyncio.CancelledError:
+                text = (
+                    f"send_offsets was given up: whether the offsets of group {group.group_id} are in it is not known"
+                )
+                self.doom(AbortableError(text))
+                raise
 
     async def _send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
         coordinator = self._groups.get(group.group_id)
@@ -541,9 +547,11 @@ class Transactions:
                     raise refused
                 if refused.code in COORDINATOR_MOVED:
                     coordinator.forget()
-            except OSError as error:
-                problem = error
+            except (OSError, asyncio.CancelledError) as error:
                 self._is_end_lost = self._is_end_lost or self.state is State.COMMITTING
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                problem = error
             self.problem = problem
             if isinstance(problem, BrokerError) and problem.code is ErrorCode.CONCURRENT_TRANSACTIONS:
                 pause, concurrent = concurrent, min(2 * concurrent, backoff)

@@ -539,3 +539,22 @@ async def test_a_producer_that_runs_for_long_hears_that_the_cluster_offers_epoch
                     pass
         assert {key: producer.cluster._connections[key] for key in connections} == connections, "none had to be new"
     assert await asyncio.to_thread(read, bootstrap, "t") == sorted(sent)  # type: ignore[type-var]
+
+
+async def test_offsets_that_were_given_up_half_way_are_not_committed_as_if_they_were_there(
+    bootstrap: str, topic: str
+) -> None:
+    async with aio.Producer(bootstrap, transactional_id=topic) as producer:
+        await producer.begin()
+        sending = asyncio.ensure_future(producer.send_offsets({TopicPartition(topic, 0): 5}, f"{topic}-group"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        with pytest.raises(AbortableError, match="send_offsets was given up"):
+            await producer.commit()
+        await producer.abort()
+        async with producer.transaction():
+            await producer.send(topic, b"after", partition=0)
+    assert await asyncio.to_thread(read, bootstrap, topic) == [b"after"]
