@@ -209,11 +209,11 @@ def _close_all() -> None:
         thread.join(max(0.1, deadline - time.monotonic()))
 
 
-def _has_others_at_work() -> bool:
-    """Whether threads of the program go on, which Python waits for next; those of executors end when they are told."""
-    here = threading.current_thread()
+def _others_at_work() -> list[threading.Thread]:
+    """Return threads of the program that Python waits for next; those of executors end when they are told."""
+    ending = (threading.main_thread(), threading.current_thread())
     idle = concurrent.futures.thread._threads_queues
-    return any(not (each.daemon or each is here or each in idle) for each in threading.enumerate())
+    return [each for each in threading.enumerate() if not (each.daemon or each in ending or each in idle)]
 
 
 def _ends_without_atexit() -> bool:
@@ -226,8 +226,17 @@ def _ends_without_atexit() -> bool:
 
 
 def _main_thread_ends() -> None:
-    if _ends_without_atexit() or not _has_others_at_work():
+    if not _others_at_work():
         _close_all()
+    elif _ends_without_atexit():
+        threading.Thread(target=_close_behind_others, name="kbroker-end").start()
+
+
+def _close_behind_others() -> None:
+    """In a thread that Python waits for, too: the others may use clients to their end, and wait for the main one's."""
+    while others := _others_at_work():
+        others[0].join()
+    _close_all()
 
 
 # Functions registered with `atexit` run when executors take no work any more: resolving a name and compressing a large

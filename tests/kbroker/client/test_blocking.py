@@ -352,7 +352,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", [FORKED, SPAWNED], ids=["forked", "spawned"])
+@pytest.mark.parametrize(
+    "script", [FORKED, SPAWNED.replace("spawn", "fork"), SPAWNED], ids=["forked", "forked and used", "spawned"]
+)
 def test_what_a_process_of_multiprocessing_has_not_sent_goes_out_at_its_end_though_a_thread_goes_on(
     broker: BrokerProcess, topic_name: str, script: str, tmp_path: Path
 ) -> None:
