@@ -209,7 +209,7 @@ async def test_offsets_by_time_of_many_partitions_are_gathered_in_turns(
     fill(played, 100)
     steps.clear()
     await list_one(played, 100, times=300)
-    assert steps == [300, 300], "each partition is a step of looking for its log, and one of its answer"
+    assert steps == [301, 301], "the topic and each partition are a step of looking for logs, and one of the answer"
 
 
 steps: list[int] = []
