@@ -9,7 +9,7 @@ from typing import Any
 from kbroker.client.admin_requests import texts
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, ConfigurationError, error_for
-from kbroker.client.group.commits import Commits
+from kbroker.client.group.commits import Commits, checked_offsets
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.subscriptions import decode_assignment, decode_subscription
 from kbroker.client.offset_lookup import list_offsets
@@ -147,10 +147,7 @@ class GroupAdmin:
 
     async def alter_group_offsets(self, group_id: str, offsets: Mapping[Key, int | OffsetAndMetadata]) -> None:
         """Commit offsets for a group that has no members now."""
-        wanted = {
-            TopicPartition(*key): OffsetAndMetadata(value) if isinstance(value, int) else value
-            for key, value in offsets.items()
-        }
+        wanted = checked_offsets(offsets)
         try:
             await Commits(Coordinator(self.cluster, group_id)).commit(wanted)
         except BrokerError as error:

@@ -41,6 +41,8 @@ async def test_offsets_are_altered_reset_and_deleted(bootstrap: str, topic: str)
     await fill(bootstrap, topic, 30)
     first, second = keys(topic, 0, 1)
     async with Admin(bootstrap) as admin:
+        with pytest.raises(TypeError, match="an offset from 0 on or an OffsetAndMetadata is committed, not -4"):
+            await admin.alter_group_offsets(topic, {first: -4})
         await admin.alter_group_offsets(topic, {first: 4, second: OffsetAndMetadata(5, "note")})
         found = await admin.list_group_offsets(topic)
         assert {key: (item.offset, item.metadata) for key, item in found.items()} == {
