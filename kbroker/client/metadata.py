@@ -10,6 +10,9 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataResponse
 from kbroker.protocol.primitives import ZERO_UUID
 
+MOST_PARTITIONS = 1 << 20
+"""Of a topic; one with a number beyond it is passed over, as clients have something for each number up to the last."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -43,6 +46,11 @@ class TopicMetadata:
     is_internal: bool
     error: ErrorCode
     partitions: dict[int, PartitionMetadata]
+
+    @property
+    def count(self) -> int:
+        """Up to the last number: one that is not told of, as nobody can read its state, counts, and keys stay put."""
+        return max(self.partitions, default=-1) + 1
 
 
 @dataclass(slots=True)
@@ -83,6 +91,8 @@ class ClusterMetadata:
         partitions = {}
         for item in sorted(topic.partitions, key=lambda p: p.partition_index):
             index = item.partition_index
+            if not 0 <= index < MOST_PARTITIONS:
+                continue
             partition = PartitionMetadata(
                 index,
                 item.leader_id,

@@ -106,7 +106,7 @@ class Sender:
         """Have queues for the partitions that the topic has by the newest metadata, if it is known there."""
         known = self.cluster.metadata.topics.get(topic)
         if known is not None:
-            self.accumulator.learn(topic, len(known.partitions), self.cluster.metadata.led_partitions(topic))
+            self.accumulator.learn(topic, known.count, self.cluster.metadata.led_partitions(topic))
 
     async def _run(self) -> None:
         """Serve until cancelled; a mistake of ours fails every record that waits, so that nobody waits for ever."""

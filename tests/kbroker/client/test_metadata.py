@@ -1,7 +1,7 @@
 import pytest
 
 from kbroker.client.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError
-from kbroker.client.metadata import ClusterMetadata
+from kbroker.client.metadata import MOST_PARTITIONS, ClusterMetadata
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataResponse
 
@@ -42,6 +42,15 @@ def test_what_is_missing_is_named() -> None:
         metadata.require("t", 0)
     with pytest.raises(UnknownTopicOrPartitionError, match="has 1 partitions"):
         metadata.require("t", 1)
+
+
+def test_numbers_that_no_topic_has_are_passed_over() -> None:
+    metadata = ClusterMetadata()
+    told = answer(1, 5, partitions=4)
+    for partition, number in zip(told.topics[0].partitions, (-1, 7, MOST_PARTITIONS, (1 << 31) - 1), strict=True):
+        partition.partition_index = number
+    metadata.update(told, 0.0)
+    assert metadata.led_partitions("t") == [7]
 
 
 def test_a_topic_keeps_its_partitions_until_it_is_made_anew() -> None:

@@ -255,6 +255,17 @@ async def test_records_without_a_key_go_to_partitions_that_have_a_leader() -> No
         assert (await send(sender, b"x", None)).partition == 0
 
 
+async def test_a_partition_that_nobody_tells_of_keeps_no_other_from_being_written() -> None:
+    """As the controller cannot read its state: the next ones have their numbers all the same."""
+    network = PlayedNetwork([])
+    topic = topic_with_leaders([1, 1])
+    del topic.partitions[0]
+    network.topics = {TOPIC: topic}
+    async with playing(network) as sender:
+        assert (await send(sender, b"x", 1)).partition == 1
+        assert (await send(sender, b"x", None)).partition == 1
+
+
 async def test_records_without_a_key_fill_one_batch_at_a_time() -> None:
     async with playing(PlayedNetwork([]), batch_size=1_000, linger_ms=1_000) as sender:
         for _ in range(60):
