@@ -242,11 +242,6 @@ class Cluster:
         """Whether metadata_max_age_ms have passed since the last refresh."""
         return self._loop.time() - self.metadata.updated_at > self.config.metadata_max_age_ms / 1000
 
-    async def refresh_if_old(self) -> None:
-        """Refresh when metadata_max_age_ms have passed."""
-        if self.is_metadata_old:
-            await self.refresh()
-
     async def topic(self, name: str, timeout_ms: int | None = None, auto_create: bool = True) -> TopicMetadata:
         """Return a topic's metadata, waiting while it is being made; raises what the broker says after the timeout.
 

@@ -14,7 +14,6 @@ from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.metadata import UpdateFeaturesRequest
 from kbroker.protocol.schema import Message
 
-FIRST_WITH_TYPES = 1
 UPGRADE, DOWNGRADE = 1, 2
 ASKED_TIMES = 5
 

@@ -103,7 +103,7 @@ def test_control_c_ends_the_waiting_and_the_client_goes_on(broker: BrokerProcess
         admin.create_topic(topic_name)
     with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.subscribe([topic_name])
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        interrupt_the_next_call_soon(consumer)
         started = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             consumer.poll(60)
@@ -111,6 +111,18 @@ def test_control_c_ends_the_waiting_and_the_client_goes_on(broker: BrokerProcess
         with Producer(broker.bootstrap) as producer:
             producer.send(topic_name, b"x").result(10)
         assert [record.value for record in consumer.poll(10)] == [b"x"]
+
+
+def interrupt_the_next_call_soon(consumer: Consumer) -> None:
+    """By a signal, not before it has begun."""
+    run = consumer.run
+
+    def interrupted(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        del consumer.run
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return run(coroutine)
+
+    consumer.run = interrupted  # type: ignore[method-assign]
 
 
 def interrupt_the_next_call(consumer: Consumer) -> None:

@@ -3,11 +3,18 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Generator
+from weakref import WeakSet
 
 import pytest
 
 from kbroker.replica import turns
 from kbroker.replica.turns import PORTION, TURN_S, Turn, in_turns, portions
+
+
+@pytest.fixture(autouse=True)
+def no_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier test left unfinished takes no share here."""
+    monkeypatch.setattr(turns, "_under_way", WeakSet())
 
 
 def work(items: int, seconds: float, ends_with: Exception | None = None) -> Generator[None, None, int]:
