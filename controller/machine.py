@@ -41,7 +41,7 @@ from kbroker.controller.topic_deletion import TopicDeletion
 from kbroker.controller.transitions import Transitions
 from kbroker.controller.wording import count, few
 from kbroker.controller.znodes import PREFERRED_ELECTION, PartitionState, TopicAssignment, TopicPartition
-from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -364,17 +364,17 @@ class Machine:
     def _reassignments_called(self, event: events.ReassignmentsCalled) -> Steps[None]:
         request: AlterPartitionReassignmentsRequest = event.request
         answered = AlterPartitionReassignmentsResponse
+        targets = {
+            TopicPartition(topic.name, each.partition_index): None if each.replicas is None else tuple(each.replicas)
+            for topic in request.topics
+            for each in topic.partitions
+        }
+        refused = yield from self._reassignment.ask(targets)
         responses = []
-        asked = 0
         for topic in request.topics:
             partitions = []
-            for each in topic.partitions:
-                target = tuple(each.replicas) if each.replicas is not None else None
-                partition = TopicPartition(topic.name, each.partition_index)
-                refusal: KafkaError | None = yield from self._reassignment.ask(partition, target)
-                asked += 1
-                if asked % PARTITIONS_PER_PAUSE == 0:
-                    yield Pause()
+            for number, each in enumerate(topic.partitions, 1):
+                refusal = refused.get(TopicPartition(topic.name, each.partition_index))
                 partitions.append(
                     answered.ReassignablePartitionResponse(
                         partition_index=each.partition_index,
@@ -382,6 +382,8 @@ class Machine:
                         error_message=refusal.message if refusal else None,
                     )
                 )
+                if number % PARTITIONS_PER_PAUSE == 0:
+                    yield Pause()
             responses.append(answered.ReassignableTopicResponse(name=topic.name, partitions=partitions))
         yield Answer(
             event.call, answered(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, responses=responses)

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from kbroker.controller import znodes
 from kbroker.controller.election import Strategy
 from kbroker.controller.guarded_writes import write_states, write_topics
-from kbroker.controller.instructions import DeleteNodes, SetNode, Steps
-from kbroker.controller.pacing import chosen
-from kbroker.controller.state import ControllerState, ReplicaStatus
+from kbroker.controller.instructions import DeleteNodes, Pause, SetNode, Steps
+from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, chosen, portions
+from kbroker.controller.state import ControllerState, Replica, ReplicaStatus
 from kbroker.controller.topic_deletion import TopicDeletion
 from kbroker.controller.transitions import Transitions
 from kbroker.controller.znode_operations import TooLarge
@@ -30,6 +30,8 @@ from kbroker.protocol.messages.reassignments import (
 )
 
 log = logging.getLogger(__name__)
+
+Assignments = Mapping[TopicPartition, ReplicaAssignment]
 
 
 @dataclass(slots=True)
@@ -43,24 +45,26 @@ class Reassignment:
 
     # --- asked for ---
 
-    def ask(self, partition: TopicPartition, target: tuple[int, ...] | None) -> Steps[KafkaError | None]:
-        """Begin to move a partition to `target`; None takes a running move back. The refusal, if any."""
-        try:
-            assignment = self._checked(partition, target)
-        except KafkaError as error:
-            return error
-        change = self._reorder
-        if assignment.is_being_reassigned or partition in self.do.state.reassigning:
-            change = self._run
-        try:
-            is_written = yield from change(partition, assignment)
-        except TooLarge as error:  # of the first write, before anything was changed: later ones are smaller
-            return KafkaError(ErrorCode.INVALID_REQUEST, f"The move does not fit into the topic's znode: {error}.")
-        if not is_written:
-            return KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic's node is gone, or changes all the time."
-            )
-        return None
+    def ask(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> Steps[dict[TopicPartition, KafkaError]]:
+        """Begin to move partitions to their targets; None takes a running move back. Those refused, and why.
+
+        A topic's node holds all its partitions: it is written once for all that is asked of the topic.
+        """
+        wanted: dict[str, dict[TopicPartition, ReplicaAssignment]] = {}
+        refused: dict[TopicPartition, KafkaError] = {}
+        for number, (partition, target) in enumerate(targets.items(), 1):
+            try:
+                assignment = self._checked(partition, target)
+                wanted.setdefault(partition.topic, {})[partition] = assignment
+            except KafkaError as error:
+                refused[partition] = error
+            if number % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
+        for name, assignments in wanted.items():
+            problem = yield from self._change(name, assignments)
+            if problem is not None:
+                refused.update(dict.fromkeys(assignments, problem))
+        return refused
 
     def _checked(self, partition: TopicPartition, target: tuple[int, ...] | None) -> ReplicaAssignment:
         state = self.do.state
@@ -110,59 +114,84 @@ class Reassignment:
 
     def resume(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         """Finish those whose target is in sync by now, begin the others again."""
-        state = self.do.state
-        for partition in sorted(set(partitions) & state.reassigning):
-            assignment = state.assignment(partition)
-            if assignment is not None:
-                yield from self._run(partition, assignment)
+        for name, moves in self._moving(partitions).items():
+            yield from self._run(name, moves)
 
     def maybe_complete(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         """Finish those whose target is in sync by now."""
+        for name, moves in self._moving(partitions).items():
+            yield from self._finish(name, (yield from self._complete(moves)))
+
+    def _moving(self, partitions: Iterable[TopicPartition]) -> dict[str, dict[TopicPartition, ReplicaAssignment]]:
+        """Those that move, by topic."""
         state = self.do.state
+        moves: dict[str, dict[TopicPartition, ReplicaAssignment]] = {}
         for partition in sorted(set(partitions) & state.reassigning):
             assignment = state.assignment(partition)
-            if assignment is not None and self._is_complete(partition, assignment):
-                yield from self._run(partition, assignment)
+            if assignment is not None:
+                moves.setdefault(partition.topic, {})[partition] = assignment
+        return moves
+
+    def _complete(self, moves: Assignments) -> Steps[dict[TopicPartition, ReplicaAssignment]]:
+        """Those whose target is in sync, and one of it can lead."""
+        complete = yield from chosen(moves, lambda partition: self._is_complete(partition, moves[partition]))
+        return {each: moves[each] for each in complete}
 
     def _is_complete(self, partition: TopicPartition, assignment: ReplicaAssignment) -> bool:
-        """The target is in sync, and one of it can lead."""
         state = self.do.state
         known = state.leadership.get(partition)
         is_in_sync = known is not None and set(assignment.target) <= set(known.isr)
         return is_in_sync and bool(state.online(assignment.target, partition))
 
-    def _run(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
-        """Whether it goes on: not when the topic's node is gone."""
-        if not (yield from self._take(partition, assignment)):
-            return False
-        self.do.state.reassigning.add(partition)
-        self.deletion.mark_ineligible((partition.topic,))
-        if self._is_complete(partition, assignment):
-            yield from self._finish(partition, assignment)
-        else:
-            yield from self._begin(partition, assignment)
-        return True
+    def _change(self, name: str, wanted: Assignments) -> Steps[KafkaError | None]:
+        """U1 to U3: the topic's node, memory, and the end of replicas that an overridden move had added.
 
-    def _take(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
-        """U1 to U3: the topic's node, memory, and the end of replicas that an overridden move had added."""
+        Then on, where replicas move; where they are in another order only, another one is preferred. Why not, if so.
+        """
         state = self.do.state
-        current = state.assignment(partition)
-        assert current is not None, f"{partition} was checked before"
-        if current == assignment:
-            return True
-        if not (yield from self._write_topic(partition, assignment)):
-            return False
-        dropped = [each for each in current.replicas if each not in assignment.replicas]
-        state.set_assignment(partition, assignment)
-        yield from self._let_go(partition, dropped)
-        return True
+        changed = {each: assignment for each, assignment in wanted.items() if assignment != state.assignment(each)}
+        try:
+            if changed and not (yield from self._write_topic(name, changed)):
+                text = "The topic's node is gone, or changes all the time."
+                return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        except TooLarge as error:  # before anything was changed: later writes are smaller
+            what = "The move does" if len(changed) == 1 else f"{len(changed)} moves at once do"
+            return KafkaError(ErrorCode.INVALID_REQUEST, f"{what} not fit into the topic's znode: {error}.")
+        moves = {
+            each: assignment
+            for each, assignment in wanted.items()
+            if assignment.is_being_reassigned or each in state.reassigning
+        }
+        dropped = [
+            (each, broker_id)
+            for each, assignment in changed.items()
+            for broker_id in state.replicas(each)
+            if broker_id not in assignment.replicas
+        ]
+        for each, assignment in changed.items():
+            state.set_assignment(each, assignment)
+        state.reassigning.update(moves)
+        yield from self._let_go(dropped)
+        yield from self._bump({each: (changed[each].replicas, ()) for each in changed if each not in moves})
+        yield from self._run(name, moves)
+        return None
 
-    def _let_go(self, partition: TopicPartition, dropped: list[int]) -> Steps[None]:
+    def _run(self, name: str, moves: Assignments) -> Steps[None]:
+        """Begin or finish moves of a topic, whose node and memory say them."""
+        if not moves:
+            return
+        self.deletion.mark_ineligible((name,))
+        complete = yield from self._complete(moves)
+        yield from self._finish(name, complete)
+        yield from self._begin({each: assignment for each, assignment in moves.items() if each not in complete})
+
+    def _let_go(self, dropped: Collection[Replica]) -> Steps[None]:
         """Brokers that are no replicas any more lead no longer, are in sync no longer, and delete what they have."""
-        known = self.do.state.leadership.get(partition)
-        if known is not None and known.leader in dropped:
-            yield from self.do.bring_online([partition], unclean=False)
-        yield from self._drop_replicas(partition, dropped)
+        leadership = self.do.state.leadership
+        led = [each for each, broker_id in dropped if each in leadership and leadership[each].leader == broker_id]
+        if led:
+            yield from self.do.bring_online(led, unclean=False)
+        yield from self._drop_replicas(dropped)
 
     def let_strangers_go(self) -> Steps[None]:
         """End what a controller has begun that wrote that a move is taken back, and died: `_take`, behind the write."""
@@ -177,54 +206,54 @@ class Reassignment:
             except KafkaError as error:
                 log.warning("partition %s: brokers %s stay: %s", partition, self._strangers(partition), error.message)
                 continue
-            yield from self._let_go(partition, self._strangers(partition))
+            yield from self._let_go([(partition, each) for each in self._strangers(partition)])
 
     def _strangers(self, partition: TopicPartition) -> list[int]:
         """Members of the ISR that are no replicas."""
         replicas, isr = self.do.state.replicas(partition), self.do.state.leadership[partition].isr
         return [] if isr == replicas else [each for each in isr if each not in replicas]
 
-    def _write_topic(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
-        """Write the partition's replicas into the topic's node, which may hold newer partitions than we know."""
-        state, name = self.do.state, partition.topic
+    def _write_topic(self, name: str, assignments: Assignments) -> Steps[bool]:
+        """Write replicas into the topic's node, which may hold newer partitions than we know."""
+        state = self.do.state
+        by_number = {each.partition: assignment for each, assignment in assignments.items()}
 
         def change(_name: str, known: TopicAssignment) -> TopicAssignment:
-            return replace(known, partitions={**known.partitions, partition.partition: assignment})
+            return replace(known, partitions={**known.partitions, **by_number})
 
         written = yield from write_topics(state, {name: state.topic(name)}, change)
         return name in written
 
-    def _drop_replicas(self, partition: TopicPartition, brokers: Iterable[int]) -> Steps[None]:
+    def _drop_replicas(self, replicas: Collection[Replica]) -> Steps[None]:
         """Stop and delete replicas for good, without waiting for their brokers' answers."""
         state = self.do.state
-        replicas = [(partition, each) for each in brokers]
         if not replicas:
             return
-        known = {each: state.replica_state(each) for each in replicas}
-        unknown = [each for each, status in known.items() if status is ReplicaStatus.NON_EXISTENT]
-        for each in unknown:
-            state.replica_status[each] = ReplicaStatus.NEW
+        for each in replicas:
+            if state.replica_state(each) is ReplicaStatus.NON_EXISTENT:
+                state.replica_status[each] = ReplicaStatus.NEW
         yield from self.do.move_replicas(replicas, ReplicaStatus.OFFLINE)
         yield from self.do.move_replicas(replicas, ReplicaStatus.DELETION_STARTED)
         yield from self.do.move_replicas(replicas, ReplicaStatus.DELETION_SUCCESSFUL)
         yield from self.do.move_replicas(replicas, ReplicaStatus.NON_EXISTENT)
 
-    def _begin(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
+    def _begin(self, moves: Assignments) -> Steps[None]:
         """Phase A: a new leader epoch that knows all replicas; the added ones start to follow."""
-        log.info("partition %s moves to brokers %s", partition, ", ".join(map(str, assignment.target)))
-        added = assignment.adding_replicas
-        others = [each for each in assignment.replicas if each not in added]
-        yield from self._bump(partition, others, new=added)
-        fresh = [
-            (partition, each)
-            for each in added
-            if self.do.state.replica_state((partition, each)) is ReplicaStatus.NON_EXISTENT
-        ]
-        for each in fresh:
-            self.do.state.replica_status[each] = ReplicaStatus.NEW
+        status = self.do.state.replica_status
+        for portion in portions(list(moves), self.do.at_once()):
+            told = {}
+            for partition in portion:
+                assignment = moves[partition]
+                log.info("partition %s moves to brokers %s", partition, ", ".join(map(str, assignment.target)))
+                added = assignment.adding_replicas
+                told[partition] = [each for each in assignment.replicas if each not in added], added
+            yield from self._bump(told)
+            for partition, (_, added) in told.items():
+                for each in added:
+                    status.setdefault((partition, each), ReplicaStatus.NEW)
 
-    def _bump(self, partition: TopicPartition, brokers: Collection[int], new: Collection[int] = ()) -> Steps[None]:
-        """Write the state with the next leader epoch and tell it to the brokers."""
+    def _bump(self, told: Mapping[TopicPartition, tuple[Collection[int], Collection[int]]]) -> Steps[None]:
+        """Write states with the next leader epochs, and tell them to brokers: to those there are, and to new ones."""
         state = self.do.state
 
         def decide(remaining: list[TopicPartition]) -> Steps[dict[TopicPartition, PartitionState]]:
@@ -235,65 +264,62 @@ class Reassignment:
                 for each, has in known.items()
             }
 
-        if (yield from write_states(state, [partition], decide)):
+        for portion in portions(list(told), self.do.at_once()):
             batch = self.do.batch()
-            batch.tell_leader_and_isr(brokers, partition)
-            batch.tell_leader_and_isr(new, partition, is_new=True)
+            for partition in (yield from write_states(state, portion, decide)):
+                brokers, new = told[partition]
+                batch.tell_leader_and_isr(brokers, partition)
+                batch.tell_leader_and_isr(new, partition, is_new=True)
             yield from batch.send()
 
-    def _finish(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
-        """Phase B: only the target is left."""
-        state = self.do.state
-        added = [
-            (partition, each)
-            for each in assignment.adding_replicas
-            if state.replica_state((partition, each)) is not ReplicaStatus.NON_EXISTENT
-        ]
-        yield from self.do.move_replicas(added, ReplicaStatus.ONLINE)
-        target, removed = assignment.target, assignment.removing_replicas
-        final = ReplicaAssignment(target)
-        state.set_assignment(partition, final)  # the target is told that it is all there is
-        known = state.leadership[partition]
-        if known.leader in target and state.is_online(known.leader, partition):
-            yield from self._bump(partition, target)
-        elif not (yield from self.do.bring_online([partition], Strategy.REASSIGN)):
-            state.set_assignment(partition, assignment)  # what leads now has to stay until somebody else can
+    def _finish(self, name: str, moves: Assignments) -> Steps[None]:
+        """Phase B: only the targets are left."""
+        if not moves:
             return
-        yield from self._drop_replicas(partition, removed)
-        yield from self._write_topic(partition, final)
-        yield from self._over(partition)
-
-    def _over(self, partition: TopicPartition) -> Steps[None]:
         state = self.do.state
-        state.reassigning.discard(partition)
-        moved_text = "partition %s is on brokers %s now; %d still move"
-        log.info(moved_text, partition, ", ".join(map(str, state.replicas(partition))), len(state.reassigning))
-        yield from self.forget_legacy([partition])
-        yield from self.do.tell_metadata([partition])
-        yield from self.deletion.resume_for({partition.topic})
+        added = [(partition, each) for partition in moves for each in moves[partition].adding_replicas]
+        known = [each for each in added if state.replica_state(each) is not ReplicaStatus.NON_EXISTENT]
+        yield from self.do.move_replicas(known, ReplicaStatus.ONLINE)
+        led = {}
+        for partition, assignment in moves.items():
+            target, leader = assignment.target, state.leadership[partition].leader
+            state.set_assignment(partition, ReplicaAssignment(target))  # the target is told that it is all there is
+            if leader in target and state.is_online(leader, partition):
+                led[partition] = target, ()
+        yield from self._bump(led)
+        elected = yield from self.do.bring_online([each for each in moves if each not in led], Strategy.REASSIGN)
+        over = []
+        for partition, assignment in moves.items():
+            if partition in led or partition in elected:
+                over.append(partition)
+            else:  # what leads now has to stay until somebody else can
+                state.set_assignment(partition, assignment)
+        if over:
+            yield from self._drop_replicas([(each, gone) for each in over for gone in moves[each].removing_replicas])
+            yield from self._write_topic(name, {each: ReplicaAssignment(moves[each].target) for each in over})
+            yield from self._over(name, over)
 
-    def _reorder(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
-        """The same replicas in another order: nothing to move, but another one is preferred."""
-        if assignment == self.do.state.assignment(partition):
-            return True
-        if not (yield from self._write_topic(partition, assignment)):
-            return False
-        self.do.state.set_assignment(partition, assignment)
-        yield from self._bump(partition, assignment.replicas)
-        return True
+    def _over(self, name: str, partitions: Collection[TopicPartition]) -> Steps[None]:
+        state = self.do.state
+        state.reassigning.difference_update(partitions)
+        for number, partition in enumerate(partitions, 1):
+            where = ", ".join(map(str, state.replicas(partition)))
+            log.info("partition %s is on brokers %s now; %d still move", partition, where, len(state.reassigning))
+            if number % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
+        yield from self.forget_legacy(partitions)
+        yield from self.do.tell_metadata(partitions)
+        yield from self.deletion.resume_for({name})
 
     # --- the legacy node ---
 
     def ask_legacy(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> Steps[None]:
         """/admin/reassign_partitions: begin all that can be; those refused or done leave the node."""
         self.legacy = dict(targets)
-        finished = []
-        for partition, target in targets.items():
-            refusal = yield from self.ask(partition, target)
-            if refusal is not None:
-                log.error("reassignment of %s refused: %s", partition, refusal.message)
-            if refusal is not None or partition not in self.do.state.reassigning:
-                finished.append(partition)
+        refused = yield from self.ask(targets)
+        for partition, refusal in refused.items():
+            log.error("reassignment of %s refused: %s", partition, refusal.message)
+        finished = [each for each in targets if each in refused or each not in self.do.state.reassigning]
         yield from self.forget_legacy(finished, always=not targets)
 
     def forget_legacy(self, partitions: Iterable[TopicPartition], *, always: bool = False) -> Steps[None]:

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from kbroker.controller import events
+from kbroker.controller.instructions import Instruction, WriteTopics
 from kbroker.controller.reassignment import list_reassignments
 from kbroker.controller.state import PartitionStatus
+from kbroker.controller.znode_operations import TooLarge
 from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicPartition
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.reassignments import (
@@ -38,11 +40,15 @@ def led_by_the_added(play: Play, isr: tuple[int, ...]) -> None:
     play.tell(events.IsrChangesNotified((T0,)))
 
 
-def move(play: Play, target: list[int] | None) -> None:
+def move(play: Play, *targets: list[int] | None) -> list[ErrorCode]:
+    """Ask for targets of the topic's first partitions; what is answered for each."""
     request = AlterPartitionReassignmentsRequest
-    moved = request.ReassignablePartition(partition_index=0, replicas=target)
-    asked = request(topics=[request.ReassignableTopic(name="t", partitions=[moved])])
+    moved = [
+        request.ReassignablePartition(partition_index=each, replicas=target) for each, target in enumerate(targets)
+    ]
+    asked = request(topics=[request.ReassignableTopic(name="t", partitions=moved)])
     play.tell(events.ReassignmentsCalled(1, asked))
+    return [each.error_code for each in play.responses[1].responses[0].partitions]
 
 
 def test_a_move_is_listed_while_it_lasts() -> None:
@@ -54,6 +60,104 @@ def test_a_move_is_listed_while_it_lasts() -> None:
     asked = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(name="t", partition_indexes=[1])
     other = ListPartitionReassignmentsRequest(timeout_ms=1, topics=[asked])
     assert list(list_reassignments(play.machine.state, other).topics) == []
+
+
+def in_sync(play: Play, *partitions: TopicPartition) -> None:
+    """What was added follows by now."""
+    for each in partitions:
+        known = play.states[each]
+        replicas = play.topics["t"].partitions[each.partition].replicas
+        play.states[each] = replace(known, isr=tuple(sorted(replicas)), partition_epoch=known.partition_epoch + 1)
+    play.tell(events.IsrChangesNotified(partitions))
+    play.answer_all()
+
+
+def test_a_topics_node_is_written_once_for_all_moves_that_begin_and_once_for_those_that_end_together() -> None:
+    play = Play((1, 2, 3, 4))
+    play.elect()
+    play.create_topic("t", *((1, 2),) * 5)
+    play.tell_topics()
+    moved, reordered = [TopicPartition("t", each) for each in (0, 1, 3)], TopicPartition("t", 2)
+    before = dict(play.states)
+    play.text()
+    codes = move(play, [3, 2], [3, 4], [2, 1], [4, 1], [9, 1])
+    assert codes == [ErrorCode.NONE] * 4 + [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+    assert play.text().count("write topics") == 1
+    play.answer_all()
+    assert play.topics["t"].partitions == {
+        0: ReplicaAssignment((3, 2, 1), (3,), (1,)),
+        1: ReplicaAssignment((3, 4, 1, 2), (3, 4), (1, 2)),
+        2: ReplicaAssignment((2, 1)),
+        3: ReplicaAssignment((4, 1, 2), (4,), (2,)),
+        4: ReplicaAssignment((1, 2)),
+    }
+    assert play.machine.state.reassigning == set(moved)
+    bumped = {each: play.states[each].leader_epoch - before[each].leader_epoch for each in before}
+    assert bumped == dict.fromkeys([*moved, reordered], 1) | {TopicPartition("t", 4): 0}
+    play.text()
+    in_sync(play, *moved)
+    text = play.text()
+    assert text.count("write topics") == 1
+    assert "tell 1 StopReplica t-0 delete; t-1 delete" in text
+    assert [play.topics["t"].partitions[each].replicas for each in range(5)] == [(3, 2), (3, 4), (2, 1), (4, 1), (1, 2)]
+    assert [(play.states[each].leader, set(play.states[each].isr)) for each in moved] == [
+        (3, {2, 3}),
+        (3, {3, 4}),
+        (1, {1, 4}),
+    ]
+    assert not play.machine.state.reassigning
+
+
+def test_moves_that_do_not_fit_into_the_topics_node_are_refused_and_others_begin() -> None:
+    class Full(Play):
+        def carry_out(self, instruction: Instruction) -> events.Result | None:
+            if isinstance(instruction, WriteTopics) and "t" in instruction.topics:
+                return events.Failed(TooLarge("1,048,577 bytes"))
+            return super().carry_out(instruction)
+
+    play = Full((1, 2, 3))
+    play.elect()
+    play.create_topic("other", (1, 2))
+    play.create_topic("t", (1, 2), (1, 2))
+    play.tell_topics()
+    request = AlterPartitionReassignmentsRequest
+    moved = [request.ReassignablePartition(partition_index=each, replicas=[3, 2]) for each in (0, 1)]
+    play.tell(
+        events.ReassignmentsCalled(
+            1,
+            request(
+                topics=[
+                    request.ReassignableTopic(name="t", partitions=moved),
+                    request.ReassignableTopic(name="other", partitions=moved[:1]),
+                ]
+            ),
+        )
+    )
+    refused, begun = play.responses[1].responses
+    assert [each.error_code for each in refused.partitions] == [ErrorCode.INVALID_REQUEST] * 2
+    assert "2 moves at once do not fit into the topic's znode: 1,048,577 bytes" in refused.partitions[0].error_message
+    assert [each.error_code for each in begun.partitions] == [ErrorCode.NONE]
+    assert play.machine.state.reassigning == {TopicPartition("other", 0)}
+    assert play.machine.state.replicas(T0) == (1, 2)
+
+
+def test_moves_taken_back_together_end_what_each_had_added() -> None:
+    play = Play((1, 2, 3, 4))
+    play.elect()
+    play.create_topic("t", (1, 2), (2, 1), (1, 2))
+    play.tell_topics()
+    move(play, [3, 4], [3, 4], [3, 4])
+    play.answer_all()
+    led_by_the_added(play, (3, 2))
+    play.text()
+    assert move(play, None, None) == [ErrorCode.NONE] * 2
+    play.answer_all()
+    assert play.text().count("write topics") == 2, "one to take them back, one when that is over"
+    partitions = play.topics["t"].partitions
+    assert [partitions[each].replicas for each in range(3)] == [(1, 2), (2, 1), (3, 4, 1, 2)]
+    assert (play.states[T0].leader, play.states[T0].isr) == (2, (2,))
+    assert play.states[TopicPartition("t", 1)].leader == 2
+    assert play.machine.state.reassigning == {T0, TopicPartition("t", 2)}, "broker 1 is not in sync yet"
 
 
 def test_another_target_replaces_a_move_and_drops_what_it_had_added() -> None:
