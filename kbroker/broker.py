@@ -75,8 +75,8 @@ log = logging.getLogger(__name__)
 
 DRAIN_S = 5.0
 LEFT_OUT_S = 10.0
-NOTE_S = 5.0
 """How long a broker that lost (parts of) logs waits for a controller to notice, once its old session is over."""
+NOTE_S = 5.0
 REGISTER_PAUSE_S = 1.0
 TELL_S = 1.0
 """How long a controller that stops waits for brokers to hear its last orders."""

@@ -374,7 +374,8 @@ class Log:
     def _set_log_start_offset(self, offset: int) -> None:
         """The lock is held."""
         self.log_start_offset = offset
-        self.update_high_watermark(max(self.high_watermark, offset))
+        if self.high_watermark < offset:  # else it may be moving at this moment: nobody sets it back
+            self.update_high_watermark(offset)
         self.leader_epochs.truncate_from_start(offset)
 
     def delete_records(self, offset: int) -> int:

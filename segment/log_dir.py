@@ -178,6 +178,5 @@ class LogDir:
     def write_offsets(self, name: str, table: Mapping[tuple[str, int], int]) -> None:
         """Replace a checkpoint, unless it says this already."""
         if self._written.get(name) != table:
-            with self.pace.timed():
-                checkpoints.write_offsets(self.files, self._file(name), table)
+            checkpoints.write_offsets(self.files, self._file(name), table)
             self._written[name] = dict(table)

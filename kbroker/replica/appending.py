@@ -256,6 +256,8 @@ class Appender:
             await asyncio.wait([hosted.changing])
         refusal = prepared if isinstance(prepared, KafkaError) else self._refusal_by_now(hosted, acks)
         try:
+            if acks and not answer.is_open(place):
+                return  # its time is over: the client has been told so, and sends it again
             if refusal is not None:
                 raise refusal
             assert isinstance(prepared, tuple)
@@ -323,7 +325,11 @@ class Appender:
         """Write a batch where the event loop would wait for the disk."""
         epoch, appending = hosted.state.leader_epoch, self._workers.appending(hosted.log.log_dir)
         run = asyncio.get_running_loop().run_in_executor
-        hosted.write = run(appending, hosted.log.append_valid, valid, epoch, now_ms, origin, verified)
+        try:
+            hosted.write = run(appending, hosted.log.append_valid, valid, epoch, now_ms, origin, verified)
+        except RuntimeError:  # there is no thread to be had: the loop waits for the disk
+            self._write(hosted, valid, acks, now_ms, answer, place, origin, verified)
+            return
         try:
             result = await hosted.write
         finally:

@@ -291,7 +291,8 @@ class FetcherLoop:
             good.append(each)
             if data.records:
                 size += len(data.records)
-                in_thread = in_thread or each.fetched.hosted.flush_messages != FLUSH_NEVER
+                hosted = each.fetched.hosted
+                in_thread = in_thread or hosted.flush_messages != FLUSH_NEVER or hosted.is_slow
             elif data.diverging_epoch.epoch >= 0:
                 in_thread = True
         self._manager.totals.replicated_in += size

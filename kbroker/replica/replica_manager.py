@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LAST_APPENDS_S = 30.0
+"""How long a stop waits for appends that threads make, or prepare."""
 LONGEST_PAUSE_S = 60.0
 SHORTEST_PAUSE_S = 0.2
 STOOD_STILL_PAUSE_S = 1.0
@@ -192,6 +194,8 @@ class ReplicaManager:
         if self.replication is not None:
             await self.replication.close()
         await self._moves.close()
+        if appends := [hosted.tail for hosted in self._hosted.values() if hosted.tail is not None]:
+            await asyncio.wait(appends, timeout=LAST_APPENDS_S)  # what comes after them finds its log closed
         await self.flusher.finish()
         for hosted in self._hosted.values():
             hosted.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)

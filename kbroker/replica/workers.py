@@ -25,14 +25,29 @@ TENDING_THREADS = 1
 LOADING_THREADS = 2
 
 
+class _Pool(ThreadPoolExecutor):
+    """One that does what it has taken, or has not taken it: where no further thread can be started.
+
+    The library's puts the work into its queue, and raises all the same: it would be done later, when nobody expects it.
+    """
+
+    def _adjust_thread_count(self) -> None:
+        try:
+            super()._adjust_thread_count()
+        except RuntimeError:
+            if not self._threads:
+                self._work_queue.get_nowait()  # what was just put there: nobody else takes anything out
+                raise
+
+
 class Workers:
     """All threads of a broker that do its slow work."""
 
     def __init__(self, preparing_threads: int = 8, upkeep_threads: int = 10) -> None:
-        self.preparing = ThreadPoolExecutor(preparing_threads, thread_name_prefix="preparing")
-        self.upkeep = ThreadPoolExecutor(upkeep_threads, thread_name_prefix="upkeep")
-        self.loading = ThreadPoolExecutor(LOADING_THREADS, thread_name_prefix="loading")
-        self._by_disk: dict[tuple[str, str], ThreadPoolExecutor] = {}
+        self.preparing: ThreadPoolExecutor = _Pool(preparing_threads, thread_name_prefix="preparing")
+        self.upkeep: ThreadPoolExecutor = _Pool(upkeep_threads, thread_name_prefix="upkeep")
+        self.loading = _Pool(LOADING_THREADS, thread_name_prefix="loading")
+        self._by_disk: dict[tuple[str, str], _Pool] = {}
 
     def resize(self, preparing_threads: int, upkeep_threads: int) -> None:
         """Take other numbers of threads; work that has begun or waits is done by those there were."""
@@ -63,7 +78,7 @@ class Workers:
         pool = self._by_disk.get((kind, log_dir))
         if pool is None:
             name = f"{kind}-{len(self._by_disk)}"
-            pool = self._by_disk[kind, log_dir] = ThreadPoolExecutor(threads, thread_name_prefix=name)
+            pool = self._by_disk[kind, log_dir] = _Pool(threads, thread_name_prefix=name)
         return pool
 
     def depths(self) -> list[tuple[str, str, int, int]]:
@@ -82,4 +97,4 @@ def _resized(pool: ThreadPoolExecutor, threads: int, name: str) -> ThreadPoolExe
     if pool._max_workers == threads:
         return pool
     pool.shutdown(wait=False)
-    return ThreadPoolExecutor(threads, thread_name_prefix=name)
+    return _Pool(threads, thread_name_prefix=name)

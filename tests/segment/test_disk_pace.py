@@ -7,6 +7,7 @@ import pytest
 
 from kbroker.segment.disk_pace import REMEMBERED_S, SLOW_S, DiskPace
 from kbroker.segment.files import FilePool, Files, Folder, PooledFile
+from kbroker.segment.log_dir import LogDir
 
 
 class Clock:
@@ -71,6 +72,10 @@ class Behind(Files):
         self._take("rename")
         super().rename(source, target)
 
+    def sync(self, descriptor: int) -> None:
+        self._take("sync")
+        super().sync(descriptor)
+
 
 @pytest.mark.parametrize("kind", ["open", "write", "rename", "nothing"])
 def test_whoever_opens_writes_or_renames_a_file_notices(tmp_path: Path, clock: Clock, kind: str) -> None:
@@ -80,3 +85,11 @@ def test_whoever_opens_writes_or_renames_a_file_notices(tmp_path: Path, clock: C
     pool.rename(file, "g")
     file.close()
     assert pool.pace.is_slow is (kind != "nothing")
+
+
+def test_how_long_a_checkpoint_takes_to_reach_the_disk_says_nothing(tmp_path: Path, clock: Clock) -> None:
+    directory = LogDir(str(tmp_path), Behind(clock, "sync"))
+    before = clock.now
+    directory.write_offsets("recovery-point-offset-checkpoint", {("t", 0): 1})
+    assert clock.now > before
+    assert not directory.pace.is_slow

@@ -211,6 +211,20 @@ def test_delete_records_moves_the_start_and_retention_frees_the_segments(tmp_pat
     log.close()
 
 
+def test_a_start_that_moves_sets_no_high_watermark_back_that_moves_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = new_log(tmp_path, LogConfig(retention_ms=-1))
+    fill(log, 40)
+    log.update_high_watermark(20)
+    with monkeypatch.context() as patched:
+        patched.setattr(Log, "update_high_watermark", lambda *_: pytest.fail("another thread may have moved it on"))
+        assert log.update_log_start_offset(10)
+    assert log.update_log_start_offset(30), "a follower's, by its leader"
+    assert (log.log_start_offset, log.high_watermark) == (30, 30)
+    log.close()
+
+
 def test_delete_records_needs_the_delete_policy(tmp_path: Path) -> None:
     log = new_log(tmp_path, LogConfig(cleanup_policy=("compact",)))
     with pytest.raises(KafkaError) as caught:

@@ -24,6 +24,7 @@ from kbroker.segment.disk_pace import SLOW_S
 from kbroker.segment.files import Buffer, Files
 from kbroker.segment.log import AppendOrigin, AppendResult
 from tests.fixtures.data_path import TOPIC, Played, one_batch
+from tests.fixtures.threads import no_more_threads
 from tests.kbroker.handlers.test_produce import answers_of, request_for
 from tests.kbroker.network.serving import until
 
@@ -336,3 +337,37 @@ async def test_what_waits_for_a_slow_disk_is_refused_by_a_broker_that_leads_no_m
     assert await slow_disk.outcomes(written, waits) == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
     await change
     assert (hosted.log.log_end_offset, hosted.changing, hosted.write) == (1, None, None)
+
+
+async def test_what_was_told_that_its_time_is_over_is_not_appended_any_more(slow_disk: SlowDisk) -> None:
+    written = slow_disk.append()
+    await slow_disk.until_it_writes()
+    late, unanswered = DelayedAnswer(50, list), DelayedAnswer(50, list)
+    slow_disk.played.replicas.append(TOPIC, 0, one_batch(), -1, 0, late)
+    slow_disk.played.replicas.append(TOPIC, 0, one_batch(), 0, 0, unanswered)
+    assert late.future is not None
+    assert [error.code for error in await late.future] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert await slow_disk.outcomes(written, slow_disk.append()) == [0, 2], "nobody sends anew what nobody heard of"
+
+
+async def test_where_no_thread_can_be_had_the_loop_writes_and_nothing_is_written_later(
+    slow_disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_disk.files.goes_on.set()
+    no_more_threads(monkeypatch)
+    assert await slow_disk.outcomes(slow_disk.append()) == [0]
+    monkeypatch.undo()
+    log = slow_disk.hosted.log
+    slow_disk.played.replicas.workers.appending(log.log_dir).submit(lambda: None).result(20)
+    assert log.log_end_offset == 1
+
+
+async def test_a_stop_waits_for_what_threads_append(slow_disk: SlowDisk) -> None:
+    answers = [slow_disk.append() for _ in range(3)]
+    await slow_disk.until_it_writes()
+    stop = asyncio.ensure_future(slow_disk.played.replicas.shutdown())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not stop.done()
+    assert await slow_disk.outcomes(*answers) == [0, 1, 2]
+    await asyncio.wait_for(stop, 20)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.replica.fetcher import FetchedPartition
 from kbroker.replica.fetcher_loop import FetcherLoop
+from kbroker.segment.disk_pace import SLOW_S
 from kbroker.segment.log import Log
 from tests.fixtures.copies import Copies, until
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, one_batch
@@ -45,6 +47,23 @@ async def test_large_answers_are_appended_too(copies: Copies) -> None:
     answers = await asyncio.gather(*(copies.produce(b"x" * 300_000) for _ in range(10)))
     assert set(answers) == {ErrorCode.NONE}
     await copies.until_equal()
+
+
+async def test_what_comes_for_a_slow_disk_is_appended_by_its_threads(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await copies.elect(1, is_new=True)
+    copies.hosted(3).log.disk.pool.pace.note(time.monotonic() - SLOW_S)
+    append, on_loop = Log.append_as_follower, dict[int, bool]()
+
+    def watched(log: Log, *arguments: Any) -> Any:
+        on_loop[id(log)] = threading.current_thread() is threading.main_thread()
+        return append(log, *arguments)
+
+    monkeypatch.setattr(Log, "append_as_follower", watched)
+    assert await copies.produce(b"a") is ErrorCode.NONE
+    await copies.until_equal()
+    assert [on_loop[id(copies.hosted(broker_id).log)] for broker_id in (2, 3)] == [True, False]
 
 
 async def test_a_partition_that_is_new_does_not_wait_for_those_that_are_idle(copies: Copies) -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 import pytest
 
 from kbroker.replica.workers import Workers
+from tests.fixtures.threads import no_more_threads
 
 
 @pytest.fixture
@@ -22,6 +23,7 @@ def kinds(workers: Workers) -> dict[str, Executor]:
         for name, pool in (
             ("flushing", workers.flushing),
             ("following", workers.following),
+            ("appending", workers.appending),
             ("reading", workers.reading),
         )
         for disk in ("a", "b")
@@ -83,3 +85,34 @@ def test_other_numbers_of_threads_hold_for_new_work_and_what_has_begun_is_done(w
     assert sorted(each.result(10) for each in both) == [0, 1]
     may_end.set()
     assert (first.result(10), waiting.result(10)) == ("done", "done too")
+
+
+def test_where_no_thread_can_be_started_work_is_not_taken_and_not_done_later(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    no_more_threads(monkeypatch)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        workers.appending("a").submit(done.append, "refused")
+    monkeypatch.undo()
+    workers.appending("a").submit(done.append, "taken").result(20)
+    assert done == ["taken"]
+
+
+def test_where_no_further_thread_can_be_started_those_there_are_do_the_work(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        begun.set()
+        assert go_on.wait(20)
+
+    standing = workers.appending("a").submit(stand)
+    assert begun.wait(20)
+    no_more_threads(monkeypatch)
+    waiting = workers.appending("a").submit(lambda: "done")
+    monkeypatch.undo()
+    go_on.set()
+    assert waiting.result(20) == "done"
+    standing.result(20)
