@@ -54,19 +54,22 @@ class ChangeNotifications(Generic[Change]):
         async with self._reading:
             names = await self._znodes.children(self._path, watch=True)
             new = [name for name in names if _sequence(name) > self._last]
-            for name in new:
-                path = f"{self._path}/{name}"
-                try:
-                    data, _ = await self._znodes.get(path)
-                    change = self._decode(data, path)
-                except (NoNode, MalformedZnode) as error:
-                    log.warning("change skipped: %s", error)
-                    change = None
-                if change is not None:
-                    await self._tell(change, path)
+            changes = [await self._get(f"{self._path}/{name}") for name in new]
+            last = {change: number for number, change in enumerate(changes)}
+            for number, (name, change) in enumerate(zip(new, changes, strict=True)):
+                if change is not None and last[change] == number:  # once for all that say the same
+                    await self._tell(change, f"{self._path}/{name}")
                 self._last = _sequence(name)
             if new:
                 await self._purge(names)
+
+    async def _get(self, path: str) -> Change | None:
+        try:
+            data, _ = await self._znodes.get(path)
+            return self._decode(data, path)
+        except (NoNode, MalformedZnode) as error:
+            log.warning("change skipped: %s", error)
+            return None
 
     async def _tell(self, change: Change, path: str) -> None:
         """Have a change followed. Raises ZooKeeperError when the session ended meanwhile: it is read again then."""

@@ -52,6 +52,7 @@ class AccessRules:
         self._owns_zookeeper = owns_zookeeper
         self._heard: set[Pattern] = set()
         """Patterns that were read again: newer than what a listing that began before has of them."""
+        self._reading = asyncio.Lock()
 
     async def close(self) -> None:
         """End the session, if it is one of the rules' own."""
@@ -68,14 +69,15 @@ class AccessRules:
         log.info("access rules about %d resource patterns hold", len(self.authorizer.patterns()))
 
     async def _read_again(self, pattern: Pattern) -> None:
-        """Take what there is now. A session reads in order: what is taken is never older than what was taken before."""
+        """Take what there is now. One after the other: what is taken is never older than what was taken before."""
         self._heard.add(pattern)
-        try:
-            entries, _ = await self._zookeeper.read_acls(pattern)
-        except MalformedZnode as error:
-            log.error("access rules about %s stay as they are: %s", pattern, error)
-            return
-        self.authorizer.replace(pattern, entries)
+        async with self._reading:  # many rules are decoded by a thread: the next answer would overtake that
+            try:
+                entries, _ = await self._zookeeper.read_acls(pattern)
+            except MalformedZnode as error:
+                log.error("access rules about %s stay as they are: %s", pattern, error)
+                return
+            self.authorizer.replace(pattern, entries)
 
     async def add(self, pattern: Pattern, entries: Collection[Entry]) -> None:
         """Add rules about a pattern; those that are there already are fine."""

@@ -84,3 +84,17 @@ async def test_old_changes_are_removed(connect: Connect, monkeypatch: pytest.Mon
     monkeypatch.setattr(time, "time", lambda: later)
     await ChangeNotifications(session, PATH, decode, lambda change: None).watch()
     assert await session.children(PATH) == []
+
+
+async def test_what_several_changes_say_is_told_once(connect: Connect) -> None:
+    session = await connect()
+    await session.create(PATH, None)
+    for data in (b"a", b"b", b"a", b"nonsense", b"c", b"a"):
+        await session.create(f"{PATH}/c_", data, sequential=True)
+    told: list[str] = []
+
+    async def take(change: str) -> None:
+        told.append(change)
+
+    await ChangeNotifications(session, PATH, decode, take).watch()
+    assert told == ["b", "c", "a"]

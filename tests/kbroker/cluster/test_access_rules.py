@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -149,3 +150,28 @@ async def test_very_many_rules_about_one_pattern_are_read_written_and_told_besid
     assert max(turns.values()) <= access_rules.LINES_AT_ONCE
     assert at_work
     assert threading.get_ident() not in at_work
+
+
+async def test_rules_whose_reading_takes_long_do_not_replace_newer_ones(
+    zookeeper: ZooKeeperAddress, sessions: list[ZooKeeper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = await opened(properties(zookeeper), sessions[0])
+    await rules.add(TOPIC, [READ])
+    is_read, goes_on, unhurried, calls = asyncio.Event(), asyncio.Event(), acl_store._unhurried, count()
+
+    async def long(function: Callable[[], frozenset[Entry]], data: bytes | None) -> frozenset[Entry]:
+        entries = await unhurried(function, data)
+        if next(calls) == 0:
+            is_read.set()
+            await goes_on.wait()
+        return entries
+
+    monkeypatch.setattr(acl_store, "_unhurried", long)
+    older = asyncio.ensure_future(rules._read_again(TOPIC))
+    await is_read.wait()
+    await sessions[1].change_acls(TOPIC, lambda present: frozenset())
+    newer = asyncio.ensure_future(rules._read_again(TOPIC))
+    await asyncio.wait([newer], timeout=0.5)
+    goes_on.set()
+    await asyncio.gather(older, newer)
+    assert not may_read(rules)
