@@ -10,7 +10,7 @@ topic's node says only the target.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from kbroker.controller import znodes
@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 Assignments = Mapping[TopicPartition, ReplicaAssignment]
 
 
+MOVES_AT_ONCE = 200
+"""Of one topic: what a controller that dies in between leaves half done, and how long the first waits for the last."""
+
+
 @dataclass(slots=True)
 class Reassignment:
     """Moves replicas from broker to broker."""
@@ -48,7 +52,7 @@ class Reassignment:
     def ask(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> Steps[dict[TopicPartition, KafkaError]]:
         """Begin to move partitions to their targets; None takes a running move back. Those refused, and why.
 
-        A topic's node holds all its partitions: it is written once for all that is asked of the topic.
+        A topic's node holds all its partitions: it is written once for many of them.
         """
         wanted: dict[str, dict[TopicPartition, ReplicaAssignment]] = {}
         refused: dict[TopicPartition, KafkaError] = {}
@@ -60,10 +64,8 @@ class Reassignment:
                 refused[partition] = error
             if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
-        for name, assignments in wanted.items():
-            problem = yield from self._change(name, assignments)
-            if problem is not None:
-                refused.update(dict.fromkeys(assignments, problem))
+        for name, moves in _in_portions(wanted):
+            refused |= yield from self._change(name, moves)
         return refused
 
     def _checked(self, partition: TopicPartition, target: tuple[int, ...] | None) -> ReplicaAssignment:
@@ -114,12 +116,12 @@ class Reassignment:
 
     def resume(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         """Finish those whose target is in sync by now, begin the others again."""
-        for name, moves in self._moving(partitions).items():
+        for name, moves in _in_portions(self._moving(partitions)):
             yield from self._run(name, moves)
 
     def maybe_complete(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         """Finish those whose target is in sync by now."""
-        for name, moves in self._moving(partitions).items():
+        for name, moves in _in_portions(self._moving(partitions)):
             yield from self._finish(name, (yield from self._complete(moves)))
 
     def _moving(self, partitions: Iterable[TopicPartition]) -> dict[str, dict[TopicPartition, ReplicaAssignment]]:
@@ -143,20 +145,25 @@ class Reassignment:
         is_in_sync = known is not None and set(assignment.target) <= set(known.isr)
         return is_in_sync and bool(state.online(assignment.target, partition))
 
-    def _change(self, name: str, wanted: Assignments) -> Steps[KafkaError | None]:
+    def _change(self, name: str, wanted: Assignments) -> Steps[dict[TopicPartition, KafkaError]]:
         """U1 to U3: the topic's node, memory, and the end of replicas that an overridden move had added.
 
-        Then on, where replicas move; where they are in another order only, another one is preferred. Why not, if so.
+        Then on, where replicas move; where they are in another order only, another one is preferred. Those refused.
         """
         state = self.do.state
         changed = {each: assignment for each, assignment in wanted.items() if assignment != state.assignment(each)}
         try:
             if changed and not (yield from self._write_topic(name, changed)):
                 text = "The topic's node is gone, or changes all the time."
-                return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+                return dict.fromkeys(wanted, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
         except TooLarge as error:  # before anything was changed: later writes are smaller
-            what = "The move does" if len(changed) == 1 else f"{len(changed)} moves at once do"
-            return KafkaError(ErrorCode.INVALID_REQUEST, f"{what} not fit into the topic's znode: {error}.")
+            if len(wanted) == 1:
+                text = f"The move does not fit into the topic's znode: {error}."
+                return dict.fromkeys(wanted, KafkaError(ErrorCode.INVALID_REQUEST, text))
+            refused: dict[TopicPartition, KafkaError] = {}
+            for each, assignment in wanted.items():  # some may fit; what is taken back makes room
+                refused |= yield from self._change(name, {each: assignment})
+            return refused
         moves = {
             each: assignment
             for each, assignment in wanted.items()
@@ -174,7 +181,7 @@ class Reassignment:
         yield from self._let_go(dropped)
         yield from self._bump({each: (changed[each].replicas, ()) for each in changed if each not in moves})
         yield from self._run(name, moves)
-        return None
+        return {}
 
     def _run(self, name: str, moves: Assignments) -> Steps[None]:
         """Begin or finish moves of a topic, whose node and memory say them."""
@@ -194,7 +201,7 @@ class Reassignment:
         yield from self._drop_replicas(dropped)
 
     def let_strangers_go(self) -> Steps[None]:
-        """End what a controller has begun that wrote that a move is taken back, and died: `_take`, behind the write."""
+        """End what a controller has begun that wrote that a move is taken back, and died: `_change`, what follows."""
         state = self.do.state
         strange = yield from chosen(state.leadership, lambda each: bool(self._strangers(each)))
         for partition in strange:
@@ -331,6 +338,12 @@ class Reassignment:
             yield SetNode(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignments(self.legacy))
         else:
             yield DeleteNodes((znodes.REASSIGN_PARTITIONS,))
+
+
+def _in_portions(by_topic: Mapping[str, Assignments]) -> Iterator[tuple[str, Assignments]]:
+    for name, assignments in by_topic.items():
+        for portion in portions(list(assignments), MOVES_AT_ONCE):
+            yield name, {each: assignments[each] for each in portion}
 
 
 def list_reassignments(

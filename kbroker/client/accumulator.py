@@ -111,7 +111,10 @@ class Accumulator:
                     batch = self._open_batch(known, queue, is_anywhere, key, value, headers, timestamp)
                 delivery = Delivery(batch, batch.count - 1, timestamp)
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise explained(key, value, headers, timestamp, error) from None
+            explanation = explained(key, value, headers, timestamp, error)
+            if explanation is error:
+                raise
+            raise explanation from None
         if on_delivery is not None:
             delivery.add_done_callback(lambda done: _call_back(on_delivery, done))
         return delivery

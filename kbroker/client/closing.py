@@ -14,9 +14,12 @@ class Closing:
         self._close = close
         self._task: asyncio.Task[None] | None = None
 
-    async def run(self, *arguments: Any) -> None:
-        """Close, or wait for the end of that; what is called while closing (a listener) does not wait for itself."""
+    async def run(self, *arguments: Any, waits: bool = True) -> None:
+        """Close, or wait for the end of that; what is called while closing (a listener) does not wait for itself.
+
+        `waits=False`: begin it only, for whom the end waits itself.
+        """
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._close(*arguments), name="kbroker-closing")
-        if asyncio.current_task() is not self._task:
+        if waits and asyncio.current_task() is not self._task:
             await asyncio.shield(self._task)

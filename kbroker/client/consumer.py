@@ -355,10 +355,12 @@ class Consumer:
     async def close(self, timeout: float | None = 10.0) -> None:
         """Commit (if that is automatic) and leave the group, for at most `timeout` s; close all connections.
 
-        Cancelled, it goes on behind the scenes; whoever calls it again waits for the end of that.
+        Cancelled, it goes on behind the scenes; whoever calls it again waits for the end of that. A rebalance listener
+        that calls it does not wait: the end waits for the listener.
         """
         if not self.cluster.is_forked:
-            await self._closing.run(timeout)
+            in_listener = self._group is not None and self._group.is_at_work(asyncio.current_task())
+            await self._closing.run(timeout, waits=not in_listener)
 
     async def _close(self, timeout: float | None) -> None:
         self.reader.stop()

@@ -175,18 +175,22 @@ class Reader:
                     break
         return records
 
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise ClientClosed("the consumer is closed")
+
     async def _next(self, deadline: float | None, *, is_enough: bool = False) -> PartitionState | None:
         """Wait for a partition to deliver; raises what went wrong in the background. None when the time is over.
 
         `is_enough`: something is there already, more is welcome and no problem is told before it.
         """
         while True:
-            if self._is_closing:
-                raise ClientClosed("the consumer is closed")
+            self._check_open()
             if self._is_woken:
                 self._is_woken = False
                 raise WokenUp("wakeup() was called")
             may_read = self._group is None or await self._group.attend(deadline)
+            self._check_open()  # again: what was told meanwhile is forgotten before it waits
             is_enough = is_enough and bool(self._assignment.records_ahead)
             if not is_enough:
                 if self._background.problems:

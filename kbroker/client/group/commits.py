@@ -82,10 +82,14 @@ class Commits:
         assert problem is not None
         raise problem
 
-    async def commit_by_newest_epoch(self, offsets: Offsets) -> None:
-        """Store offsets once, but for a member whose heartbeats have not heard of its new epoch yet: again as soon."""
+    async def commit_by_newest_epoch(self, offsets: Offsets, check_owned: Callable[[Offsets], None]) -> None:
+        """Store offsets once, but for a member whose heartbeats have not heard of its new epoch yet: again as soon.
+
+        Unless it has lost a partition meanwhile: `check_owned` raises then.
+        """
         limit = self._cluster.config.request_timeout_ms
         async for _ in self._cluster.attempts(limit):
+            check_owned(offsets)
             try:
                 return await self.commit_once(offsets, limit)
             except BrokerError as error:

@@ -59,6 +59,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._working: asyncio.Task[None] | None = None
+        self._last_work: asyncio.Task[None] | None = None
         self._unanswered = 0
         """Requests in a row: brokers may name a coordinator that is dead until its session is over."""
 
@@ -200,6 +201,7 @@ class Driver:
         while self.has_work:
             if self._working is None:
                 self._working = self._loop.create_task(self._work(), name="kbroker-consumer-rebalance")
+                self._last_work = self._working
             working = self._working
             left = None if deadline is None else max(0.0, deadline - self._loop.time())
             await asyncio.wait([working], timeout=left)
@@ -215,6 +217,10 @@ class Driver:
                 await self._app.do(work)
             finally:
                 self.handle(self.member.work_done(work, self.now))
+
+    def is_at_work(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether it is the task in which the application, a listener, goes along with the member's work."""
+        return task is not None and task is self._last_work
 
     async def finish_work(self) -> None:
         """Wait for work that has begun; nothing new begins."""

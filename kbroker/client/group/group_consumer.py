@@ -8,6 +8,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from kbroker.client.client_config import ConsumerConfig
@@ -203,7 +204,8 @@ class GroupConsumer:
     def _commit_if_due(self) -> None:
         if self._is_commit_due:
             self._is_commit_due = False
-            self._commit_soon(None, _log_failure, self._commits.commit_by_newest_epoch)
+            store = partial(self._commits.commit_by_newest_epoch, check_owned=self._check_owned)
+            self._commit_soon(None, _log_failure, store)
         if self._commit_timer is None:
             self._commit_timer = self._loop.call_later(self.config.auto_commit_interval_ms / 1000, self._commit_due)
 
@@ -384,6 +386,10 @@ class GroupConsumer:
         assert self.driver is not None
         await self.driver.finish_work()
         await self._let_go(self.driver.member.owned, lost=self.driver.member.identity.generation < 0)
+
+    def is_at_work(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a listener runs in this task."""
+        return self.driver is not None and self.driver.is_at_work(task)
 
     async def close(self, timeout: float | None) -> None:
         """Commit, tell the listener, leave the group, within `timeout` s; raises what the listener raised."""

@@ -65,10 +65,25 @@ async def test_a_member_that_has_not_heard_of_its_epoch_commits_again_and_others
     cluster = Cluster(AdminConfig(bootstrap="127.0.0.1:1", retry_backoff_ms=1))
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(5)}
     behind = BehindOnce(Coordinator(cluster, "g"), ErrorCode.STALE_MEMBER_EPOCH)
-    await behind.commit_by_newest_epoch(offsets)
-    assert (behind.tries, behind.stored) == (2, [offsets])
+    looks: list[Offsets] = []
+    await behind.commit_by_newest_epoch(offsets, looks.append)
+    assert (behind.tries, behind.stored, len(looks)) == (2, [offsets], 2)
     gone = BehindOnce(Coordinator(cluster, "g"), ErrorCode.UNKNOWN_MEMBER_ID)
     with pytest.raises(errors.UnknownMemberIdError):
-        await gone.commit_by_newest_epoch(offsets)
+        await gone.commit_by_newest_epoch(offsets, looks.append)
     assert gone.tries == 1
+    await cluster.close()
+
+
+async def test_a_member_that_has_lost_the_partition_meanwhile_does_not_commit_again() -> None:
+    cluster = Cluster(AdminConfig(bootstrap="127.0.0.1:1", retry_backoff_ms=1))
+    behind = BehindOnce(Coordinator(cluster, "g"), ErrorCode.STALE_MEMBER_EPOCH)
+
+    def check_owned(offsets: Offsets) -> None:
+        if behind.tries:
+            raise errors.error_for(ErrorCode.ILLEGAL_GENERATION)
+
+    with pytest.raises(errors.IllegalGenerationError):
+        await behind.commit_by_newest_epoch({TopicPartition("t", 0): OffsetAndMetadata(5)}, check_owned)
+    assert (behind.tries, behind.stored) == (1, [])
     await cluster.close()

@@ -152,6 +152,34 @@ async def test_coroutines_listen_too_and_what_a_listener_raises_is_raised_by_pol
         assert await consumer.poll(0.1) == []
 
 
+@pytest.mark.parametrize("closes_first", ["the listener", "another"])
+async def test_a_listener_that_closes_the_consumer_and_the_end_do_not_wait_for_each_other(
+    bootstrap: str, topic: str, closes_first: str
+) -> None:
+    is_told, goes_on, is_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Closer(RebalanceListener):
+        async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            is_told.set()
+            if closes_first == "another":
+                await goes_on.wait()
+            await consumer.close(None)
+            is_over.set()
+
+    consumer = Consumer(bootstrap, group_id=topic)
+    await consumer.subscribe([topic], listener=Closer())
+    async with asyncio.timeout(20):
+        polling = asyncio.ensure_future(consumer.poll(60))
+        await is_told.wait()
+        closing = asyncio.ensure_future(consumer.close(None))
+        await asyncio.sleep(0)
+        goes_on.set()
+        await closing
+        await asyncio.wait([polling])
+    assert is_over.is_set()
+    assert isinstance(polling.exception(), errors.ClientClosed)
+
+
 async def test_cooperative_members_keep_what_they_keep(bootstrap: str, topic: str) -> None:
     diary = Diary()
     async with member(bootstrap, topic, partition_assignment_strategy="cooperative-sticky") as first:
