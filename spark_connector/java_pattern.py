@@ -15,7 +15,8 @@ import warnings
 
 from kbroker.spark_connector.java_sets import JavaSet, octal, property_of
 
-QUOTED = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
+QUOTED = re.compile(r"\\Q(?P<text>.*?)(?:\\E|\Z)|\\.", re.DOTALL)
+"""Or another escape, for `\\\\Q` is a backslash and a Q."""
 TOKEN = re.compile(
     r"""(?P<property>\\[pP](?:\{\w+\}|\w))
       | (?P<octal>\\0(?:[0-3][0-7]{2}|[0-7]{1,2}))
@@ -33,7 +34,16 @@ IGNORES_CASE = re.compile(r"\(\?[a-zA-Z]*i")
 @functools.lru_cache(maxsize=64)
 def java_pattern(text: str) -> re.Pattern[str]:
     """Compile a pattern of Java's; raises ValueError saying what of it cannot be had."""
-    plain = QUOTED.sub(lambda quoted: re.escape(quoted[1]), text)
+    try:
+        return _compiled(text)
+    except RecursionError:
+        raise ValueError("its groups or sets are nested too deeply") from None
+    except (re.error, OverflowError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _compiled(text: str) -> re.Pattern[str]:
+    plain = QUOTED.sub(lambda found: found[0] if found["text"] is None else re.escape(found["text"]), text)
     translated, at = [], 0
     while token := TOKEN.match(plain, at):
         kind, at = str(token.lastgroup), token.end()
@@ -47,12 +57,9 @@ def java_pattern(text: str) -> re.Pattern[str]:
             translated.append(found.python())
         else:
             translated.append(_translated(kind, token))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            return re.compile("".join(translated), re.ASCII)
-    except re.error as error:
-        raise ValueError(str(error)) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return re.compile("".join(translated), re.ASCII)
 
 
 def _translated(kind: str, token: re.Match[str]) -> str:

@@ -24,6 +24,9 @@ NAMES = ["flights", "flights.eu", "flightsXeu", "Flights", "f1", "a-b", "abab"]
         ("[^f&][-{,].", ["a-b"]),
         ("a++b.*", ["abab"]),
         (r"[\Qf^\E].*", ["flights", "flights.eu", "flightsXeu", "f1"]),
+        (r"(\\Q|f1)", ["f1"]),
+        (r"\\Qx|a[-]b", ["a-b"]),
+        (r"[a-c\\Qf]1", ["f1"]),
         (r"\0146\061", ["f1"]),
         ("(?i)[^f].*", ["a-b", "abab"]),
         ("[a-z&&[^f]].*", ["a-b", "abab"]),
@@ -46,6 +49,9 @@ def test_a_pattern_chooses_what_it_chooses_in_java(pattern: str, chosen: list[st
         (r"\R", "bad escape"),
         ("a(?i)b", "global flags"),
         ("(", "unterminated subpattern"),
+        ("[" * 2000 + "a" + "]" * 2000, "nested too deeply"),
+        ("(" * 2000 + "a" + ")" * 2000, "nested too deeply"),
+        ("a{99999999999}", "too large"),
     ],
 )
 def test_what_the_two_languages_read_otherwise_is_refused(pattern: str, said: str) -> None:
