@@ -90,10 +90,10 @@ def run(properties: Mapping[str, str], ready_file: Path | None = None) -> int:
 
 
 async def _live(config: BrokerConfig, ready_file: Path | None, watchdog: Watchdog) -> int:
-    stop = asyncio.Event()
+    stop, received = asyncio.Event(), list[int]()
     loop = asyncio.get_running_loop()
     for number in stop_signals():
-        loop.add_signal_handler(number, _on_signal, stop, number)
+        loop.add_signal_handler(number, _on_signal, stop, received, number)
     stopping = asyncio.create_task(stop.wait())
     broker = await _started(config, stopping, watchdog)
     if broker is None:
@@ -144,8 +144,9 @@ async def _started(config: BrokerConfig, stopping: asyncio.Task[Any], watchdog: 
             return broker
 
 
-def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
-    if stop.is_set() and insists(number):
+def _on_signal(stop: asyncio.Event, received: list[int], number: signal.Signals) -> None:
+    received.append(number)
+    if insists(received):
         log.warning("second %s: ending at once", number.name)
         os._exit(128 + number)
     stop.set()

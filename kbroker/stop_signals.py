@@ -1,6 +1,7 @@
 """Which signals ask a server to stop in order: a broker, a cluster for development, a ZooKeeper."""
 
 import signal
+from collections.abc import Sequence
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
@@ -9,6 +10,6 @@ def stop_signals() -> tuple[signal.Signals, ...]:
     return always if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*always, signal.SIGHUP)
 
 
-def insists(number: int) -> bool:
-    """Whether a second signal shall end the process at once: a closed terminal sends SIGHUP more than once."""
-    return number != signal.SIGHUP
+def insists(received: Sequence[int]) -> bool:
+    """Whether to end at once: somebody asks twice. A closed terminal sends SIGHUP, more than once, unasked."""
+    return sum(number != signal.SIGHUP for number in received) > 1

@@ -130,13 +130,13 @@ class Watch:
 
 @contextlib.contextmanager
 def _stop_signals(cluster: DevCluster) -> Iterator[list[int]]:
-    """Collect signals that stop in the list; the second one ends everything at once."""
+    """Collect signals that stop in the list; who asks twice ends everything at once."""
     received: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         received.append(number)
         cluster.request_stop()
-        if len(received) > 1 and insists(number):
+        if insists(received):
             # Children end with their parent.
             os._exit(128 + number)
 
