@@ -213,7 +213,8 @@ async def test_a_broker_that_lost_what_it_acknowledged_gets_what_follows_in_a_ne
     network = PlayedNetwork([])
     async with playing(network) as sender:
         await send(sender, b"0")
-        before = copy.deepcopy(network.states[0])
+        state = network.states[0]
+        before = copy.deepcopy(state, {id(state.transactions._lock): threading.Lock()})
         await send(sender, b"1")
         network.states[0] = before
         network.logs[0].pop()
