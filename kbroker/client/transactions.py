@@ -110,6 +110,8 @@ class Transactions:
         self._began_at = 0.0
         self._needs_epoch = False
         """Something of this epoch may still reach a broker, or left a gap in the sequences."""
+        self._is_epoch_in_doubt = False
+        """Who has asked for a newer one in a transaction was not answered: it may have been given."""
         self._has_epoch_each = False
         """Whether the transaction has an epoch of its own."""
         self._known_since: float | None = None
@@ -235,7 +237,8 @@ class Transactions:
             if error.code in requests.FINAL:
                 raise self._end_for_good(error) from None
             raise
-        self.current, self._needs_epoch = (answer.producer_id, answer.producer_epoch), False
+        self.current = (answer.producer_id, answer.producer_epoch)
+        self._needs_epoch = self._is_epoch_in_doubt = False
 
     # --- what is in it ----------------------------------------------------------------------------------------
 
@@ -411,7 +414,7 @@ class Transactions:
                 self._fail(State.DOOMED, error)
                 raise self.refusal() from None
             problem = await self._fenced(error)
-            if committed or not isinstance(problem, AbortableError):
+            if committed or not self._is_over:
                 raise problem from None
 
     def _not_known(self, committed: bool, error: Exception) -> Exception:
@@ -475,18 +478,25 @@ class Transactions:
     async def _fenced(self, error: BrokerError) -> Exception:
         """Find out whether somebody else has the transactional id now, or only this transaction is over."""
         over = self._over(error)
-        return self._end_for_good(error) if over is None else await self._find_out(over)
+        if over is None and not self._is_epoch_in_doubt:
+            return self._end_for_good(error)
+        return await self._find_out(over or error)
 
     async def _find_out(self, over: Exception) -> Exception:
-        """Ask for a newer epoch: who has taken over the transactional id is not given one."""
+        """Ask for a newer epoch: who has taken over the transactional id is not given one.
+
+        `over`: an AbortableError where the coordinator has said that the transaction is. An epoch that is given ends
+        it, too; without an answer it may be open still, and an abort asks for its end.
+        """
         try:
             await self._identify(self._config.request_timeout_ms)
+            self._is_over = True
         except (OSError, KafkaError) as problem:
             if isinstance(problem, BrokerError) and problem.code in requests.FINAL:
                 text = f"{over}; make a new producer" if isinstance(over, TransactionTimedOut) else None
                 return self._end_for_good(error_for(ErrorCode.PRODUCER_FENCED, text))
-            self._needs_epoch = True
-        self._is_over = True
+            self._needs_epoch = self._is_epoch_in_doubt = True
+            self._is_over = isinstance(over, AbortableError)
         self._fail(State.DOOMED, over)
         return over
 

@@ -24,9 +24,11 @@ from kbroker.client.errors import (
     OutcomeUnknown,
     ProducerFencedError,
     TransactionTimedOut,
+    error_for,
 )
 from kbroker.client.sender import Sender
 from kbroker.client.transactions import Transactions
+from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.control import ControlType
 from tests.kbroker.client.played_coordinator import PRODUCER_ID, Asked, PlayedCoordinator
 from tests.kbroker.client.played_network import PARTITIONS, TOPIC, Fate
@@ -202,6 +204,28 @@ async def test_a_transaction_past_its_time_out_is_over_and_the_next_succeeds_whe
                 sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
                 await transactions.commit()
                 assert network.read_committed(0) == ([2], [])
+
+
+@pytest.mark.parametrize("transaction_version", [0, 2])
+@pytest.mark.parametrize("is_heard_of", [False, True])
+async def test_an_abort_asks_for_the_end_where_nobody_said_whether_the_transaction_is_over(
+    transaction_version: int, is_heard_of: bool
+) -> None:
+    settings = {"request_timeout_ms": 30, "transaction_version": transaction_version}
+    async with open_transaction([Asked.LOST] * 10_000, **settings) as (network, sender, transactions):
+        transactions.doom(error_for(ErrorCode.INVALID_PRODUCER_EPOCH, topic=TOPIC, partition=0))
+        with pytest.raises(AbortableError, match="abort the transaction"):
+            await transactions.commit()
+        assert network.state == "Ongoing"
+        network.asked.clear()
+        if is_heard_of:  # it is over, and what said so got lost
+            network.time_out(lets_back_in=True)
+        await transactions.abort()
+        assert network.shown[0] == [b"1", ControlType.ABORT]
+        await transactions.begin()
+        sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        await transactions.commit()
+        assert network.read_committed(0) == ([2], [])
 
 
 async def test_the_epoch_is_raised_only_after_something_that_may_still_arrive() -> None:
