@@ -77,11 +77,15 @@ def _describe(authorizer: Authorizer, wanted: RuleFilter) -> Work[DescribeAclsRe
         yield
         if not wanted.takes(pattern):
             continue
-        rules = []
-        for entry in sorted(authorizer.entries(pattern)):
+        entries = []
+        for entry in authorizer.entries(pattern):
             yield
             if wanted.takes_entry(entry):
-                rules.append(_described(entry))
+                entries.append(entry)
+        rules = []
+        for entry in sorted(entries):
+            yield
+            rules.append(_described(entry))
         if rules:
             resources.append(
                 DescribeAclsResponse.DescribeAclsResource(
@@ -212,8 +216,9 @@ async def delete_acls(services: Services, ctx: RequestContext, request: DeleteAc
     removed_by: list[list[Matching]] = [[] for _ in filters]
     outright, others = _by_pattern(filters)
     for pattern in dict.fromkeys((*rules.authorizer.patterns(), *outright)):
+        await turn.end_if_over()
         meant = dict(outright.get(pattern, {}))
-        for portion in portions(others) if others else ((),):
+        for portion in portions(others):
             meant.update((number, each) for number, each in portion if each.takes(pattern))
             await turn.end_if_over()
         if not meant:
