@@ -19,7 +19,13 @@ ANONYMOUS = "User:ANONYMOUS"
 """Who has not said who they are."""
 
 
-class AclResource(IntEnum):
+class _Code(IntEnum):
+    """A number by which rules are found: an enumeration's own hash is that of its name, and slow."""
+
+    __hash__ = int.__hash__
+
+
+class AclResource(_Code):
     """What an access rule is about."""
 
     ANY = 1
@@ -31,7 +37,7 @@ class AclResource(IntEnum):
     USER = 7
 
 
-class AclPattern(IntEnum):
+class AclPattern(_Code):
     """How a rule's name is compared; MATCH and ANY only in filters."""
 
     ANY = 1
@@ -40,7 +46,7 @@ class AclPattern(IntEnum):
     PREFIXED = 4
 
 
-class AclOperation(IntEnum):
+class AclOperation(_Code):
     """What a rule is for."""
 
     ANY = 1
@@ -59,7 +65,7 @@ class AclOperation(IntEnum):
     DESCRIBE_TOKENS = 14
 
 
-class AclPermission(IntEnum):
+class AclPermission(_Code):
     """Whether a rule allows or denies."""
 
     ANY = 1

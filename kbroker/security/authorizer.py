@@ -18,6 +18,7 @@ import logging
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from weakref import WeakSet
 
 from kbroker.security.acls import (
@@ -52,6 +53,8 @@ MOST_BYTES = 1 << 28
 """Of what all authorities remember together: who may choose addresses and names fills no memory with them."""
 BYTES_EACH = 150
 """Of a decision, besides the name: as measured."""
+MOST_SPOKEN = 1_000
+"""Of what may be said to somebody about an operation: who lists ten thousand topics asks the same of each."""
 
 _IMPLIED_BY = {
     AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
@@ -60,26 +63,15 @@ _IMPLIED_BY = {
 """Who is allowed one of these is allowed that."""
 
 
-class _Rules:
-    """The entries about one pattern: (principal, permission, operation) -> hosts."""
-
-    __slots__ = ("_hosts", "entries")
-
-    def __init__(self, entries: frozenset[Entry]) -> None:
-        self.entries = entries
-        hosts: dict[tuple[str, AclPermission, AclOperation], set[str]] = {}
-        for entry in entries:
-            hosts.setdefault((entry.principal, entry.permission, entry.operation), set()).add(entry.host)
-        self._hosts = hosts
-
-    def speaks(self, permission: AclPermission, who: str, host: str, operations: Iterable[AclOperation]) -> bool:
-        """Whether an entry allows (or denies) one of the operations to who asks."""
-        for principal in (who, EVERYBODY):
-            for operation in operations:
-                hosts = self._hosts.get((principal, permission, operation))
-                if hosts is not None and (host in hosts or EVERY_HOST in hosts):
-                    return True
-        return False
+@lru_cache(MOST_SPOKEN)
+def _spoken(permission: AclPermission, who: str, host: str, operations: tuple[AclOperation, ...]) -> frozenset[Entry]:
+    """Return the entries of which one is enough to allow (or deny) one of the operations to who asks."""
+    return frozenset(
+        Entry(principal, place, operation, permission)
+        for principal in (who, EVERYBODY)
+        for place in (host, EVERY_HOST)
+        for operation in operations
+    )
 
 
 class Authorizer:
@@ -91,7 +83,7 @@ class Authorizer:
         """Whether what no rule speaks of is everybody's."""
         self.version = 0
         """Grows with each change: what was decided before may not hold."""
-        self._rules: dict[Pattern, _Rules] = {}
+        self._rules: dict[Pattern, frozenset[Entry]] = {}
         self._prefix_lengths: dict[AclResource, dict[int, int]] = {}
         """Resource type -> length of a prefix -> how many prefixes have it."""
         self._authorities: dict[tuple[str, str], Authority] = {}
@@ -108,7 +100,7 @@ class Authorizer:
         entries = frozenset(entries)
         known = self._rules.pop(pattern, None)
         if entries:
-            self._rules[pattern] = _Rules(entries)
+            self._rules[pattern] = entries
         if pattern.kind is AclPattern.PREFIXED:
             counts = self._prefix_lengths.setdefault(pattern.resource, {})
             length = len(pattern.name)
@@ -136,8 +128,7 @@ class Authorizer:
 
     def entries(self, pattern: Pattern) -> frozenset[Entry]:
         """Return the rules about a pattern."""
-        rules = self._rules.get(pattern)
-        return frozenset() if rules is None else rules.entries
+        return self._rules.get(pattern, frozenset())
 
     def patterns(self) -> list[Pattern]:
         """Return the patterns that rules are about."""
@@ -164,12 +155,13 @@ class Authorizer:
         if not candidates:
             return self.allow_without_rules
         exactly = (operation, AclOperation.ALL)
-        if any(rules.speaks(AclPermission.DENY, who, host, exactly) for rules in candidates):
+        denials = _spoken(AclPermission.DENY, who, host, exactly)
+        if not all(map(denials.isdisjoint, candidates)):
             return False
-        enough = (*exactly, *_IMPLIED_BY.get(operation, ()))
-        return any(rules.speaks(AclPermission.ALLOW, who, host, enough) for rules in candidates)
+        allowances = _spoken(AclPermission.ALLOW, who, host, (*exactly, *_IMPLIED_BY.get(operation, ())))
+        return not all(map(allowances.isdisjoint, candidates))
 
-    def _about(self, resource: AclResource, name: str) -> Iterator[_Rules]:
+    def _about(self, resource: AclResource, name: str) -> Iterator[frozenset[Entry]]:
         find = self._rules.get
         for literal in (name, EVERY_NAME) if name != EVERY_NAME else (name,):
             rules = find(Pattern(resource, AclPattern.LITERAL, literal))
@@ -185,14 +177,17 @@ class Authorizer:
         """Whether there can be a resource of the type with which they may do that."""
         if who in self.super_users:
             return True
-        wanted = (operation, AclOperation.ALL)
+        denials, allowances = (
+            _spoken(permission, who, host, (operation, AclOperation.ALL))
+            for permission in (AclPermission.DENY, AclPermission.ALLOW)
+        )
         denied: dict[AclPattern, set[str]] = {AclPattern.LITERAL: set(), AclPattern.PREFIXED: set()}
         allowed = []
         for pattern, rules in self._rules.items():
             if pattern.resource is resource:
-                if rules.speaks(AclPermission.DENY, who, host, wanted):
+                if not denials.isdisjoint(rules):
                     denied[pattern.kind].add(pattern.name)
-                if rules.speaks(AclPermission.ALLOW, who, host, wanted):
+                if not allowances.isdisjoint(rules):
                     allowed.append(pattern)
         if EVERY_NAME in denied[AclPattern.LITERAL]:
             return False

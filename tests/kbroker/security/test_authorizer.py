@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from typing import Any
 
 import pytest
 
@@ -166,6 +167,13 @@ def test_what_the_audit_log_wants_to_hear_of_is_not_granted_without_a_word(caplo
     assert granted == {"t"}
     authorizer.forget()
     assert not granted
+
+
+def test_very_many_rules_are_taken_over_without_a_look_at_each() -> None:
+    authorizer, pattern = Authorizer(), Pattern(TOPIC, LITERAL, "t")
+    unseen: frozenset[Any] = frozenset(object() for _ in range(3))
+    authorizer.replace(pattern, unseen)
+    assert authorizer.entries(pattern) is unseen
 
 
 def slow_decision(rules: dict[Pattern, set[Entry]], who: str, host: str, operation: AclOperation, name: str) -> bool:
