@@ -1,10 +1,17 @@
-"""Find and open every log of every directory when a broker starts, in parallel."""
+"""Find and open every log of every directory when a broker starts.
+
+What lies in the page cache is opened soonest by one thread: each call to the system lets go of the interpreter, and
+several threads spend more time on taking it from each other than on logs. More of them begin once the first one has had
+to wait for the disk, or had much to scan (which needs no interpreter).
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import resource
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from kbroker.segment import checkpoints, names
@@ -17,6 +24,11 @@ from kbroker.segment.names import FolderName
 from kbroker.segment.recovery import KnownOffsets, LogSetup, open_log
 
 log = logging.getLogger(__name__)
+
+_ALONE_S = 0.1
+"""So long a directory's first thread may wait, or work on large logs, before others begin."""
+_MUCH_WORK_S = 0.01
+_USED_BY = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 class LogLoading:
@@ -56,21 +68,24 @@ class LogLoading:
                 )
             ]
             folders = iter(sorted(entry.name for entry in os.scandir(directory.path) if entry.is_dir()))
+            failures = [self._load_folders(directory, _until_slow(folders), clean, tables)]
             with ThreadPoolExecutor(self._threads_per_dir, "log-recovery") as pool:
                 work = directory, folders, clean, tables
                 loads = [pool.submit(self._load_folders, *work) for _ in range(self._threads_per_dir)]
-                for load in loads:
-                    load.result()
+                failures += [load.result() for load in loads]
+            for failure in filter(None, failures):
+                raise failure
             directory.loaded = True
         except OSError as error:
             self._table.mark_offline(directory.path, error)
 
     def _load_folders(
-        self, directory: LogDir, folders: Iterator[str], clean: bool, tables: Sequence[Mapping[Key, int]]
-    ) -> None:
+        self, directory: LogDir, folders: Iterable[str], clean: bool, tables: Sequence[Mapping[Key, int]]
+    ) -> OSError | None:
         """Those that no other thread has taken: were each handed over by itself, two threads would wake each other.
 
         Behind one that fails the rest is opened all the same: what goes offline with the directory has to be known.
+        Returns the first failure.
         """
         failure = None
         for folder in folders:
@@ -78,8 +93,7 @@ class LogLoading:
                 self._load_folder(directory, folder, clean, tables)
             except OSError as error:
                 failure = failure or error
-        if failure is not None:
-            raise failure
+        return failure
 
     def _load_folder(self, directory: LogDir, folder: str, clean: bool, tables: Sequence[Mapping[Key, int]]) -> None:
         parsed = names.parse_folder_name(folder)
@@ -116,3 +130,20 @@ class LogLoading:
             raise LogDirError(f"{places} hold the same partition; remove the one that is not wanted")
         log.warning("%s goes: %s is the same, or another copy on its way", other.directory, known.directory)
         self._bury(other, 0)
+
+
+def _until_slow(folders: Iterator[str]) -> Iterator[str]:
+    """Take folders until this thread has waited, or worked on large logs, for a while."""
+    slow_s, (waits, worked_s) = 0.0, _used()
+    while slow_s < _ALONE_S and (folder := next(folders, None)) is not None:
+        begun, waits_before, worked_before_s = time.monotonic(), waits, worked_s
+        yield folder
+        waits, worked_s = _used()
+        if waits > waits_before or worked_s - worked_before_s > _MUCH_WORK_S:
+            slow_s += time.monotonic() - begun
+
+
+def _used() -> tuple[int, float]:
+    """How often this thread has waited, and how long it has worked: who is kept from working by others does neither."""
+    usage = resource.getrusage(_USED_BY)
+    return usage.ru_nvcsw, usage.ru_utime
