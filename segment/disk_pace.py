@@ -8,6 +8,7 @@ sync takes: that is always long, and nobody waits for it who must not.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,34 +20,43 @@ REMEMBERED_S = 60.0
 class DiskPace:
     """One directory's. Thread-safe."""
 
-    __slots__ = ("_begun", "_slow_until")
+    __slots__ = ("_noting", "_slow_until", "signs")
 
     def __init__(self) -> None:
-        self._begun: dict[object, float] = {}
-        """When what is under way began, of what is timed from its beginning."""
+        self.signs: dict[object, float] = {}
+        """Nothing: the disk is not slow. Else whatever is under way that is timed from its beginning, with that moment,
+        and what is remembered: look at `is_slow`."""
         self._slow_until = 0.0
+        self._noting = threading.Lock()
 
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Note how long something takes that makes, renames, removes or replaces a file."""
         key = object()
-        begun = self._begun[key] = time.monotonic()
+        begun = self.signs[key] = time.monotonic()
         try:
             yield
         finally:
-            del self._begun[key]
+            del self.signs[key]
             self.note(begun)
 
     def note(self, begun: float) -> None:
         """Something that began then has ended now."""
         now = time.monotonic()
         if now - begun >= SLOW_S:
-            self._slow_until = now + REMEMBERED_S
+            with self._noting:
+                self._slow_until = now + REMEMBERED_S
+                self.signs[self] = now
 
     @property
     def is_slow(self) -> bool:
         """Whether a call that writes may well have to wait for the disk."""
-        if not self._begun and not self._slow_until:
+        if not self.signs:
             return False
         now = time.monotonic()
-        return now < self._slow_until or any(now - begun >= SLOW_S for begun in list(self._begun.values()))
+        if now < self._slow_until:
+            return True
+        with self._noting:
+            if now >= self._slow_until:
+                self.signs.pop(self, None)
+        return any(now - begun >= SLOW_S for begun in list(self.signs.values()))

@@ -39,8 +39,9 @@ _NO_SENDFILE = (*_CANNOT_TELL, errno.ENOTSOCK)
 _SPARE_DESCRIPTORS = 32
 """Checkpoints, snapshots and folders are opened for a moment only, by whatever thread: they find a descriptor free."""
 LEAST_CAPACITY = 16
-GROW_S = 60.0
 """Of all pools of a process together: fewer than are spare."""
+GROW_S = 60.0
+"""How seldom a pool that gave way takes more again."""
 _PROBE_EVERY = 1 << 19
 _READ_AHEAD_BYTES = 1 << 18
 _SMALL_FILE_BYTES, _LARGER_FILE_BYTES = 1 << 12, 1 << 20

@@ -33,7 +33,8 @@ import logging
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.transaction_verifier import Transaction
@@ -70,6 +71,20 @@ WORKER_UNPACK_BYTES = 4 << 20
 """What is compressed may unpack to thousands of times its size."""
 
 Outcome = AppendResult | KafkaError
+
+
+class _Waiting(NamedTuple):
+    """A batch that is not appended at once."""
+
+    hosted: HostedPartition
+    records: Any
+    acks: int
+    now_ms: int
+    answer: DelayedAnswer
+    place: int
+    """In the answer."""
+    origin: AppendOrigin
+    verified: Verification | None
 
 
 class Appender:
@@ -136,10 +151,11 @@ class Appender:
         verified: Verification | None,
     ) -> None:
         room = room_on_loop(hosted, records) if origin is CLIENT else MAX_PAYLOAD_SIZE
-        if room and hosted.tail is None and not hosted.is_slow:
+        if room and hosted.tail is None and not (hosted.log.disk.pool.pace.signs and hosted.is_slow):
             try:
                 valid = hosted.log.validate(records, now_ms, origin, room)
-                self._write(hosted, valid, acks, now_ms, answer, place, origin, verified)
+                result = hosted.log.append_valid(valid, hosted.state.leader_epoch, now_ms, origin, verified)
+                self._written(hosted, result, acks, answer, place)
                 return
             except UnpacksToMore:
                 room = 0
@@ -147,8 +163,8 @@ class Appender:
                 answer.fail(place, error.with_traceback(None))  # its frames hold the request, and are held by it
                 return
         answer.expect(place)
-        later = self._append_later(hosted, records, acks, now_ms, answer, place, origin, verified, room, hosted.tail)
-        hosted.tail = asyncio.ensure_future(later)
+        waiting = _Waiting(hosted, records, acks, now_ms, answer, place, origin, verified)
+        hosted.tail = asyncio.ensure_future(self._append_later(waiting, room, hosted.tail))
 
     def append_then(
         self,
@@ -235,21 +251,10 @@ class Appender:
 
     # --- what takes long --------------------------------------------------------------------------------------
 
-    async def _append_later(
-        self,
-        hosted: HostedPartition,
-        records: Any,
-        acks: int,
-        now_ms: int,
-        answer: DelayedAnswer,
-        place: int,
-        origin: AppendOrigin,
-        verified: Verification | None,
-        room: int,
-        before: asyncio.Future[Any] | None,
-    ) -> None:
+    async def _append_later(self, waiting: _Waiting, room: int, before: asyncio.Future[Any] | None) -> None:
         """Append a batch once it is prepared, and those before it are written."""
-        prepared = await self._prepare(hosted, records, now_ms, origin, room)
+        hosted, acks, answer, place = waiting.hosted, waiting.acks, waiting.answer, waiting.place
+        prepared = await self._prepare(waiting, room)
         if before is not None:
             await asyncio.wait([before])
         while hosted.changing is not None and hosted.is_slow:
@@ -261,10 +266,7 @@ class Appender:
             if refusal is not None:
                 raise refusal
             assert isinstance(prepared, tuple)
-            if hosted.is_slow and hosted.changing is None:
-                await self._write_in_thread(hosted, prepared, acks, now_ms, answer, place, origin, verified)
-            else:
-                self._write(hosted, prepared, acks, now_ms, answer, place, origin, verified)
+            self._written(hosted, await self._write(waiting, prepared), acks, answer, place)
         except Exception as error:
             answer.fail(place, _as_refusal(hosted, error))
         finally:
@@ -277,10 +279,9 @@ class Appender:
             return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker stood still and may lead no more")
         return _refusal(hosted.state, acks)
 
-    async def _prepare(
-        self, hosted: HostedPartition, records: Any, now_ms: int, origin: AppendOrigin, room: int
-    ) -> ValidBatch | KafkaError:
+    async def _prepare(self, waiting: _Waiting, room: int) -> ValidBatch | KafkaError:
         """Return the batch as it may be written, or why it may not."""
+        hosted, records, now_ms, origin = waiting.hosted, waiting.records, waiting.now_ms, waiting.origin
         validate = hosted.log.validate
         run = asyncio.get_running_loop().run_in_executor
         try:
@@ -296,47 +297,26 @@ class Appender:
 
     # --- the log, and what follows ----------------------------------------------------------------------------
 
-    def _write(
-        self,
-        hosted: HostedPartition,
-        valid: ValidBatch,
-        acks: int,
-        now_ms: int,
-        answer: DelayedAnswer,
-        place: int,
-        origin: AppendOrigin,
-        verified: Verification | None,
-    ) -> None:
-        """Write a batch into the log that this broker leads at this moment; note what it has to wait for."""
-        epoch = hosted.state.leader_epoch
-        self._written(hosted, hosted.log.append_valid(valid, epoch, now_ms, origin, verified), acks, answer, place)
-
-    async def _write_in_thread(
-        self,
-        hosted: HostedPartition,
-        valid: ValidBatch,
-        acks: int,
-        now_ms: int,
-        answer: DelayedAnswer,
-        place: int,
-        origin: AppendOrigin,
-        verified: Verification | None,
-    ) -> None:
-        """Write a batch where the event loop would wait for the disk."""
-        epoch, appending = hosted.state.leader_epoch, self._workers.appending(hosted.log.log_dir)
-        run = asyncio.get_running_loop().run_in_executor
+    async def _write(self, waiting: _Waiting, valid: ValidBatch) -> AppendResult:
+        """Write a batch into the log that this broker leads at this moment; in a thread, where the disk is slow."""
+        hosted = waiting.hosted
+        write = partial(
+            hosted.log.append_valid, valid, hosted.state.leader_epoch, waiting.now_ms, waiting.origin, waiting.verified
+        )
+        if hosted.changing is not None or not hosted.is_slow:
+            return write()
+        appending = self._workers.appending(hosted.log.log_dir)
         try:
-            hosted.write = run(appending, hosted.log.append_valid, valid, epoch, now_ms, origin, verified)
+            hosted.write = asyncio.get_running_loop().run_in_executor(appending, write)
         except RuntimeError:  # there is no thread to be had: the loop waits for the disk
-            self._write(hosted, valid, acks, now_ms, answer, place, origin, verified)
-            return
+            return write()
         try:
             result = await hosted.write
         finally:
             hosted.write = None
         if hosted.state.role is not Role.LEADER:  # its directory has failed, by what another log met
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._written(hosted, result, acks, answer, place)
+        return result
 
     def _written(
         self, hosted: HostedPartition, result: AppendResult, acks: int, answer: DelayedAnswer, place: int
