@@ -373,14 +373,14 @@ class Broker:
         return registration_of(self.config, self.broker_id, self.server.ports)
 
     async def _check_endpoints_are_free(self, config: BrokerConfig) -> None:
-        endpoints = endpoints_of(config, self.server.ports)
-        await check_endpoints_are_free(self.zookeeper, self.broker_id, endpoints)
+        await check_endpoints_are_free(self.zookeeper, self.broker_id, endpoints_of(config, self.server.ports))
 
     async def _note_session(self) -> None:
         """The next process of this broker is to know whose registration it finds; else it waits until that is over."""
         run, session = asyncio.get_running_loop().run_in_executor, self.zookeeper.session_id
         notes = [run(self._workers.tending(it), self.logs.note_session, session, it) for it in self.logs.live_dirs]
-        await asyncio.wait(notes, timeout=NOTE_S)  # a disk that hangs keeps no broker from its cluster, nor the others
+        if notes:  # a disk that hangs keeps no broker from its cluster, nor the others from noting it
+            await asyncio.wait(notes, timeout=NOTE_S)
 
     # -- events -------------------------------------------------------------------------------------------------------
 

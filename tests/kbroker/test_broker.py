@@ -333,6 +333,16 @@ async def test_a_directory_that_hangs_keeps_neither_the_broker_nor_the_others_fr
     assert noted[2:] in ([("/hangs", 1), ("/hangs", 2)], [("/hangs", 1)])
 
 
+async def test_a_broker_without_any_directory_left_has_none_to_note_its_session_in() -> None:
+    broker = Broker(resolve_broker_config({"listeners": "PLAINTEXT://old:1", "zookeeper.connect": "z:1"}))
+    noted: list[str] = []
+    logs: Any = SimpleNamespace(live_dirs=[], note_session=lambda session, path: noted.append(path))
+    zookeeper: Any = SimpleNamespace(session_id=1)
+    broker.logs, broker.zookeeper = logs, zookeeper
+    await broker._note_session()
+    assert not noted
+
+
 async def test_a_registration_that_fails_after_an_expired_session_is_tried_until_it_succeeds(
     zookeeper: ZooKeeperAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
