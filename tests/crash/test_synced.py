@@ -7,7 +7,7 @@ import pytest
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.segment import checkpoints
 from kbroker.segment.files import Files
-from kbroker.segment.log import AppendOrigin
+from kbroker.segment.log import AppendOrigin, Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogManager
 from kbroker.segment.log_move import copy_portion
@@ -22,6 +22,13 @@ def manager_of(*log_dirs: Path) -> LogManager:
     for each in log_dirs:
         each.mkdir(exist_ok=True)
     return start(*log_dirs)
+
+
+def in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Platter, LogManager, Log]:
+    """A disk that forgets what was not synced, below it a directory `a` with one log."""
+    platter = Platter.below(monkeypatch)
+    manager = manager_of(tmp_path / "a")
+    return platter, manager, manager.create("orders", 0, TOPIC_ID, SMALL)
 
 
 def test_what_was_flushed_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +164,7 @@ def test_a_segment_that_is_closed_where_the_recovery_point_was_written_is_recove
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its indexes were not synced with its records: they are made again, though the file says all is on disk."""
-    platter = Platter.below(monkeypatch)
-    manager = manager_of(tmp_path / "a")
-    log = manager.create("orders", 0, TOPIC_ID, SMALL)
+    platter, manager, log = in_use(tmp_path, monkeypatch)
     for number in range(6):
         fill(log, 1, timestamp=NOW + number)
         log.flush()
@@ -181,9 +186,7 @@ def test_a_segment_that_is_closed_where_the_recovery_point_was_written_is_recove
 def test_what_a_truncation_cut_off_a_segment_is_cut_again_when_the_next_one_begins_at_the_recovery_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replicated: int
 ) -> None:
-    platter = Platter.below(monkeypatch)
-    manager = manager_of(tmp_path / "a")
-    log = manager.create("orders", 0, TOPIC_ID, SMALL)
+    platter, manager, log = in_use(tmp_path, monkeypatch)
     for _ in range(6):
         log.append_as_leader(batch(), 0, NOW)
     log.update_high_watermark(replicated)
@@ -206,9 +209,7 @@ def test_a_clean_stop_leaves_the_indexes_of_what_was_flushed_long_ago(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever finds the mark of a clean stop believes them as they are."""
-    platter = Platter.below(monkeypatch)
-    manager = manager_of(tmp_path / "a")
-    log = manager.create("orders", 0, TOPIC_ID, SMALL)
+    platter, manager, log = in_use(tmp_path, monkeypatch)
     for number in range(6):
         fill(log, 1, timestamp=NOW + number)
         log.flush()
@@ -226,9 +227,7 @@ def test_a_clean_stop_leaves_the_aborted_transactions_of_what_was_flushed_long_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else readers of committed records would be given them."""
-    platter = Platter.below(monkeypatch)
-    manager = manager_of(tmp_path / "a")
-    log = manager.create("orders", 0, TOPIC_ID, SMALL)
+    platter, manager, log = in_use(tmp_path, monkeypatch)
     log.append_as_leader(batch(3, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True), 0, NOW)
     log.append_as_leader(control_batch(ControlType.ABORT, 9, 0, 1, NOW), 0, NOW, AppendOrigin.COORDINATOR)
     log.update_high_watermark(4)
@@ -243,9 +242,7 @@ def test_a_clean_stop_leaves_the_aborted_transactions_of_what_was_flushed_long_a
 
 
 def test_a_clean_stop_is_on_the_disk_with_all_that_it_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    platter = Platter.below(monkeypatch)
-    manager = manager_of(tmp_path / "a")
-    log = manager.create("orders", 0, TOPIC_ID, SMALL)
+    platter, manager, log = in_use(tmp_path, monkeypatch)
     for sequence in range(20):
         log.append_as_leader(batch(producer_id=7, producer_epoch=0, base_sequence=sequence), 4, NOW)
     log.update_high_watermark(20)
@@ -301,9 +298,7 @@ def test_a_power_loss_at_any_rename_of_a_move_leaves_the_log_in_one_directory(
 
 
 def test_segments_that_are_closed_reach_the_disk_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    platter = Platter.below(monkeypatch)
-    manager = manager_of(tmp_path / "a")
-    log = manager.create("orders", 0, TOPIC_ID, SMALL)
+    platter, manager, log = in_use(tmp_path, monkeypatch)
     fill(log, 40)
     manager.background.finish()
     closed = log.active_segment.base_offset
