@@ -10,11 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-DELIVERY_SECONDS = 10.0
-"""After so long nobody waits for an acknowledgement any more."""
-TRANSACTION_SECONDS = 10.0
-"""A transaction that its producer left is aborted by the cluster after so long."""
-REQUEST_SECONDS = 5.0
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long clients wait, in seconds."""
+
+    request: float = 5.0
+    delivery: float = 10.0
+    """After so long nobody waits for an acknowledgement any more."""
+    transaction: float = 10.0
+    """A transaction that its producer left is aborted by the cluster after so long."""
+
+
+UNDER_FAULTS = Limits()
+"""Short: what a fault holds up shall be over before the next one, and its client make room for another."""
+PATIENT = Limits(60.0, 60.0, 60.0)
+"""Where nothing is broken on purpose, a machine without time for us is no reason to fail."""
 
 
 class ClientProblem(Exception):
@@ -142,14 +153,14 @@ def split_key(key: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def make_library(name: str, bootstrap: str, settings: Mapping[str, str]) -> Library:
+def make_library(name: str, bootstrap: str, settings: Mapping[str, str], limits: Limits = UNDER_FAULTS) -> Library:
     """Load a client library; LibraryMissing says how to get it."""
     if name == "kbroker":
         from kbroker.verify.own_client import OwnLibrary
 
-        return OwnLibrary(bootstrap, settings)
+        return OwnLibrary(bootstrap, settings, limits)
     try:
         from kbroker.verify.confluent_client import ConfluentLibrary
     except ImportError as error:
         raise LibraryMissing("confluent-kafka is not installed: pip install 'kbroker[verify]'") from error
-    return ConfluentLibrary(bootstrap, settings)
+    return ConfluentLibrary(bootstrap, settings, limits)

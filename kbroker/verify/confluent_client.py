@@ -17,11 +17,10 @@ from confluent_kafka import (
 from confluent_kafka import admin as confluent_admin
 
 from kbroker.verify.clients import (
-    DELIVERY_SECONDS,
-    REQUEST_SECONDS,
-    TRANSACTION_SECONDS,
+    UNDER_FAULTS,
     ClientProblem,
     Incoming,
+    Limits,
     Outcome,
     Outgoing,
     Reader,
@@ -41,19 +40,22 @@ def _silent(*_: object) -> None:
 class ConfluentSender:
     """A producer."""
 
-    def __init__(self, settings: Mapping[str, Any], transactional_id: str | None) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], transactional_id: str | None, limits: Limits = UNDER_FAULTS
+    ) -> None:
+        self._limits = limits
         own: dict[str, Any] = {
             "enable.idempotence": True,
             "acks": "all",
             "linger.ms": 2,
-            "message.timeout.ms": int(DELIVERY_SECONDS * 1000),
+            "message.timeout.ms": int(limits.delivery * 1000),
             "error_cb": _silent,
             **settings,
         }
         if transactional_id is not None:
             own["transactional.id"] = transactional_id
-            own["transaction.timeout.ms"] = int(TRANSACTION_SECONDS * 1000)
-            own["message.timeout.ms"] = int(TRANSACTION_SECONDS * 900)
+            own["transaction.timeout.ms"] = int(limits.transaction * 1000)
+            own["message.timeout.ms"] = int(limits.transaction * 900)
         self._producer = Producer(own, logger=_Mute())
         if transactional_id is not None:
             self._until_done(self._producer.init_transactions)
@@ -72,7 +74,7 @@ class ConfluentSender:
                 self._producer.produce(topic, str(record.value), record_key, partition=partition, on_delivery=delivered)
             except (BufferError, KafkaException) as error:
                 outcomes[number] = Outcome(error=str(error), is_definite=True)
-        deadline = time.monotonic() + DELIVERY_SECONDS + REQUEST_SECONDS
+        deadline = time.monotonic() + self._limits.delivery + self._limits.request
         while None in outcomes and time.monotonic() < deadline:
             try:
                 self._producer.poll(0.05)
@@ -106,10 +108,10 @@ class ConfluentSender:
         self._producer.purge(blocking=False)
 
     def _until_done(self, call: Any) -> None:
-        deadline = time.monotonic() + TRANSACTION_SECONDS
+        deadline = time.monotonic() + self._limits.transaction
         while True:
             try:
-                call(REQUEST_SECONDS)
+                call(self._limits.request)
             except KafkaException as error:
                 found = error.args[0]
                 if found.retriable() and time.monotonic() < deadline:
@@ -121,7 +123,7 @@ class ConfluentSender:
 class ConfluentReader:
     """A consumer."""
 
-    def __init__(self, settings: Mapping[str, Any], group: str | None) -> None:
+    def __init__(self, settings: Mapping[str, Any], group: str | None, limits: Limits) -> None:
         own: dict[str, Any] = {
             "group.id": group or "kbroker-verify",
             "isolation.level": "read_committed",
@@ -135,7 +137,7 @@ class ConfluentReader:
             **settings,
         }
         self._consumer = Consumer(own, logger=_Mute())
-        self._settings = own
+        self._settings, self._limits = own, limits
         self._changed: set[str] = set()
         self._reached: dict[str, int] = {}
 
@@ -191,7 +193,9 @@ class ConfluentReader:
 
     def committed(self, keys: Sequence[str]) -> dict[str, int]:
         """The group's committed offsets."""
-        found = self._call(self._consumer.committed, [TopicPartition(*split_key(key)) for key in keys], REQUEST_SECONDS)
+        found = self._call(
+            self._consumer.committed, [TopicPartition(*split_key(key)) for key in keys], self._limits.request
+        )
         for each in found:
             if each.error is not None:
                 raise ClientProblem(str(each.error))
@@ -202,7 +206,7 @@ class ConfluentReader:
         other = Consumer({**self._settings, "isolation.level": "read_uncommitted"}, logger=_Mute())
         try:
             return {
-                key: self._call(other.get_watermark_offsets, TopicPartition(*split_key(key)), REQUEST_SECONDS)[1]
+                key: self._call(other.get_watermark_offsets, TopicPartition(*split_key(key)), self._limits.request)[1]
                 for key in keys
             }
         finally:
@@ -211,7 +215,9 @@ class ConfluentReader:
     def stable_ends(self, keys: Sequence[str]) -> dict[str, int]:
         """Where each key ends for readers of committed records."""
         return {
-            key: self._call(self._consumer.get_watermark_offsets, TopicPartition(*split_key(key)), REQUEST_SECONDS)[1]
+            key: self._call(
+                self._consumer.get_watermark_offsets, TopicPartition(*split_key(key)), self._limits.request
+            )[1]
             for key in keys
         }
 
@@ -235,26 +241,27 @@ class ConfluentReader:
 class ConfluentLibrary:
     """confluent-kafka."""
 
-    def __init__(self, bootstrap: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, bootstrap: str, settings: Mapping[str, str], limits: Limits = UNDER_FAULTS) -> None:
+        self._limits = limits
         self._settings: dict[str, Any] = {"bootstrap.servers": bootstrap, **settings}
         self._admin = confluent_admin.AdminClient(_silenced(self._settings), logger=_Mute())
 
     def sender(self, transactional_id: str | None = None) -> Sender:
         """A new producer."""
-        return ConfluentSender(self._settings, transactional_id)
+        return ConfluentSender(self._settings, transactional_id, self._limits)
 
     def reader(self, group: str | None = None) -> Reader:
         """A new consumer."""
-        return ConfluentReader(self._settings, group)
+        return ConfluentReader(self._settings, group, self._limits)
 
     def create_topic(self, name: str, partitions: int, replicas: int, config: Mapping[str, str]) -> None:
         """Create a topic."""
         topic = confluent_admin.NewTopic(name, partitions, replicas, config=dict(config))
-        self._wait(self._admin.create_topics([topic], request_timeout=REQUEST_SECONDS))
+        self._wait(self._admin.create_topics([topic], request_timeout=self._limits.request))
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics."""
-        self._wait(self._admin.delete_topics(list(names), request_timeout=REQUEST_SECONDS))
+        self._wait(self._admin.delete_topics(list(names), request_timeout=self._limits.request))
 
     def topics(self) -> dict[str, int]:
         """All topics and their number of partitions."""
@@ -266,14 +273,14 @@ class ConfluentLibrary:
 
     def _metadata(self) -> Any:
         try:
-            return self._admin.list_topics(timeout=REQUEST_SECONDS)
+            return self._admin.list_topics(timeout=self._limits.request)
         except KafkaException as error:
             raise _problem(error) from error
 
     def _wait(self, futures: Mapping[str, Any]) -> None:
         for future in futures.values():
             try:
-                future.result(2 * REQUEST_SECONDS)
+                future.result(2 * self._limits.request)
             except KafkaException as error:
                 raise _problem(error, ends_process=False) from error
 

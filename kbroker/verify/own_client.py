@@ -12,11 +12,10 @@ from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.errors import KafkaError
 from kbroker.verify.clients import (
-    DELIVERY_SECONDS,
-    REQUEST_SECONDS,
-    TRANSACTION_SECONDS,
+    UNDER_FAULTS,
     ClientProblem,
     Incoming,
+    Limits,
     Outcome,
     Outgoing,
     Reader,
@@ -32,18 +31,21 @@ _FAILURES = (ClientError, KafkaError, OSError)
 class OwnSender:
     """A producer."""
 
-    def __init__(self, bootstrap: str, settings: Mapping[str, Any], transactional_id: str | None) -> None:
+    def __init__(
+        self, bootstrap: str, settings: Mapping[str, Any], transactional_id: str | None, limits: Limits
+    ) -> None:
+        self._limits = limits
         more: dict[str, Any] = dict(settings)
         if transactional_id is not None:
             more["transactional_id"] = transactional_id
-            more["transaction_timeout_ms"] = int(TRANSACTION_SECONDS * 1000)
+            more["transaction_timeout_ms"] = int(limits.transaction * 1000)
         self._producer = Producer(
             bootstrap,
             acks="all",
             linger_ms=2,
-            delivery_timeout_ms=int(DELIVERY_SECONDS * 1000),
-            request_timeout_ms=int(REQUEST_SECONDS * 1000),
-            max_block_ms=int(DELIVERY_SECONDS * 1000),
+            delivery_timeout_ms=int(limits.delivery * 1000),
+            request_timeout_ms=int(limits.request * 1000),
+            max_block_ms=int(limits.delivery * 1000),
             **more,
         )
 
@@ -57,7 +59,7 @@ class OwnSender:
                 waiting.append(self._producer.send(topic, str(record.value).encode(), record_key, partition=partition))
             except _FAILURES as error:
                 waiting.append(Outcome(error=str(error), is_definite=True))
-        return [each if isinstance(each, Outcome) else _outcome(each) for each in waiting]
+        return [each if isinstance(each, Outcome) else self._outcome(each) for each in waiting]
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -85,11 +87,19 @@ class OwnSender:
         with suppress(*_FAILURES):
             self._producer.close(0)
 
+    def _outcome(self, delivery: Any) -> Outcome:
+        try:
+            metadata = delivery.result(self._limits.delivery + self._limits.request)
+        except _FAILURES as error:
+            return Outcome(error=str(error) or type(error).__name__)
+        offset = metadata.offset
+        return Outcome(offset if offset is not None and offset >= 0 else None)
+
 
 class OwnReader:
     """A consumer."""
 
-    def __init__(self, bootstrap: str, settings: Mapping[str, Any], group: str | None) -> None:
+    def __init__(self, bootstrap: str, settings: Mapping[str, Any], group: str | None, limits: Limits) -> None:
         self._bootstrap, self._settings = bootstrap, settings
         more = {} if group is None else {"group_id": group}
         self._consumer = Consumer(
@@ -97,7 +107,7 @@ class OwnReader:
             isolation_level="read_committed",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            request_timeout_ms=int(2 * REQUEST_SECONDS * 1000),
+            request_timeout_ms=int(2 * limits.request * 1000),
             **more,
             **settings,
         )
@@ -197,17 +207,18 @@ class _Listener(RebalanceListener):
 class OwnLibrary:
     """kbroker.client."""
 
-    def __init__(self, bootstrap: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, bootstrap: str, settings: Mapping[str, str], limits: Limits = UNDER_FAULTS) -> None:
         self._bootstrap = bootstrap
+        self._limits = limits
         self._settings = dict(settings)
 
     def sender(self, transactional_id: str | None = None) -> Sender:
         """A new producer."""
-        return _made(lambda: OwnSender(self._bootstrap, self._settings, transactional_id))
+        return _made(lambda: OwnSender(self._bootstrap, self._settings, transactional_id, self._limits))
 
     def reader(self, group: str | None = None) -> Reader:
         """A new consumer."""
-        return _made(lambda: OwnReader(self._bootstrap, self._settings, group))
+        return _made(lambda: OwnReader(self._bootstrap, self._settings, group, self._limits))
 
     def create_topic(self, name: str, partitions: int, replicas: int, config: Mapping[str, str]) -> None:
         """Create a topic."""
@@ -231,7 +242,7 @@ class OwnLibrary:
 
     def _with_admin(self, work: Any) -> Any:
         try:
-            with Admin(self._bootstrap, request_timeout_ms=int(REQUEST_SECONDS * 1000), **self._settings) as admin:
+            with Admin(self._bootstrap, request_timeout_ms=int(self._limits.request * 1000), **self._settings) as admin:
                 return work(admin)
         except _FAILURES as error:
             raise ClientProblem(str(error), ends_process=False) from error
@@ -242,12 +253,3 @@ def _made(make: Callable[[], T]) -> T:
         return make()
     except _FAILURES as error:
         raise ClientProblem(str(error), is_definite=True) from error
-
-
-def _outcome(delivery: Any) -> Outcome:
-    try:
-        metadata = delivery.result(DELIVERY_SECONDS + REQUEST_SECONDS)
-    except _FAILURES as error:
-        return Outcome(error=str(error) or type(error).__name__)
-    offset = metadata.offset
-    return Outcome(offset if offset is not None and offset >= 0 else None)

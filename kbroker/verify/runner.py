@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kbroker.verify.clients import ClientProblem, Library, Reader, make_library
+from kbroker.verify.clients import PATIENT, ClientProblem, Library, Reader, make_library
 from kbroker.verify.history import FAIL, HISTORY_FILE, INFO, INVOKE, NEMESIS, OK, SETTINGS_FILE, STALLED, Recorder
 from kbroker.verify.nemesis import Nemesis, make_nemesis
 from kbroker.verify.workers import (
@@ -97,7 +97,8 @@ def run_test(plan: Plan, folder: Path, say: Callable[[str], None], nemesis: Neme
     try:
         clients = make_library(plan.client, bootstrap, plan.settings)
         with (folder / HISTORY_FILE).open("w") as file:
-            trial = _prepare(plan, clients, Recorder(file))
+            patient = make_library(plan.client, bootstrap, plan.settings, PATIENT)
+            trial = _prepare(plan, clients, patient, Recorder(file))
             say(f"{plan.workload} on {', '.join(trial.topics)} for {plan.seconds:g} s, seed {plan.seed}")
             _work(plan, trial, nemesis, say)
             say("all is healed; reading every partition to its end")
@@ -116,19 +117,20 @@ def _write_settings(folder: Path, plan: Plan, final_phase: str, trial: Trial | N
     (folder / SETTINGS_FILE).write_text(json.dumps(document, indent=2) + "\n")
 
 
-def _prepare(plan: Plan, clients: Library, recorder: Recorder) -> Trial:
+def _prepare(plan: Plan, clients: Library, patient: Library, recorder: Recorder) -> Trial:
+    """Make the topics: no fault has come yet, so nobody gives up soon."""
     name = f"verify-{plan.workload}-{plan.seed}-{int(time.time())}"
     topics = [f"{name}-{number}" for number in range(plan.topics)]
     keys = [f"{topic}:{number}" for topic in topics for number in range(plan.partitions)]
     trial = Trial(clients, recorder, name, keys, topics)
     try:
-        replicas = plan.replicas or min(3, clients.brokers())
+        replicas = plan.replicas or min(3, patient.brokers())
         config = {"retention.ms": "-1", **(COMPACTED if plan.workload == "compact" else {})}
         if replicas > 2:
             config["min.insync.replicas"] = "2"
         for topic in topics:
-            clients.create_topic(topic, plan.partitions, replicas, config)
-        _until_known(clients, topics)
+            patient.create_topic(topic, plan.partitions, replicas, config)
+        _until_known(patient, topics)
     except ClientProblem as problem:
         raise TrialFailed(f"topics could not be made: {problem}") from problem
     return trial

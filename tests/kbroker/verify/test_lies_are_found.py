@@ -67,7 +67,7 @@ def listen_to(liar: Lie, workload: str, seconds: float, seed: int, broker: Broke
             processes=4,
             topics=1,
             partitions=2,
-            final_seconds=20,
+            final_seconds=180,
             settings={"linger.ms": "0"},
         )
         run_test(plan, folder, lambda _: None)

@@ -11,6 +11,7 @@ import pytest
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.verify import runner
 from kbroker.verify.checker import UNKNOWN, VALID, Judgement, judge_folder
+from kbroker.verify.clients import PATIENT, UNDER_FAULTS, Limits
 from kbroker.verify.confluent_client import ConfluentLibrary
 from kbroker.verify.history import read_history
 from kbroker.verify.runner import WORKLOADS, Plan, TrialFailed, run_test
@@ -29,7 +30,7 @@ def quick(bootstrap: str, workload: str, client: str = "confluent", nemesis: str
         topics=1,
         partitions=2,
         fault_seconds=0.2,
-        final_seconds=30,
+        final_seconds=180,
     )
 
 
@@ -73,13 +74,16 @@ def test_a_group_of_our_own_clients_is_valid_and_its_offsets_are_asked_for(
 def test_a_test_that_fails_by_itself_ends_soon_and_nobody_knows_what_it_would_have_found(
     broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    made_with: list[Limits] = []
+
     class Odd(ConfluentLibrary):
         def create_topic(self, name: str, partitions: int, replicas: int, config: Mapping[str, str]) -> None:
+            made_with.append(self._limits)
             if "-extra-" in name:
                 raise ZeroDivisionError("no such number")
             super().create_topic(name, partitions, replicas, config)
 
-    monkeypatch.setattr(runner, "make_library", lambda name, bootstrap, settings: Odd(bootstrap, settings))
+    monkeypatch.setattr(runner, "make_library", lambda name, *arguments: Odd(*arguments))
     monkeypatch.setattr(runner, "EXTRA_TOPICS_EVERY", 1.0)
     run_test(quick(broker.bootstrap, "append", seconds=600), tmp_path / "out", lambda _: None)
     judgement = judge_folder(tmp_path / "out")
@@ -87,6 +91,7 @@ def test_a_test_that_fails_by_itself_ends_soon_and_nobody_knows_what_it_would_ha
     assert judgement.reason.startswith(
         "the test itself failed: the admin failed: ZeroDivisionError: no such number (create_topic, line "
     )
+    assert made_with == [PATIENT, UNDER_FAULTS], "before the first fault nobody gives up soon"
 
 
 def test_a_folder_with_a_history_is_not_written_over(tmp_path: Path) -> None:
