@@ -74,5 +74,6 @@ class LogProducers:
     def rebuild(
         self, snapshots: ProducerSnapshots, segments: Sequence[LogSegment], log_start: int, end: int, now_ms: int
     ) -> None:
-        """Bring the state to what it was when the log ended at `end`."""
+        """Bring the state to what it was when the log ended at `end`, where it ends from now on."""
+        snapshots.remove_above(end)
         snapshots.rebuild(self.state, segments, log_start, end, now_ms, self.expiration_ms)

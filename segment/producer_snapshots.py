@@ -204,9 +204,7 @@ class ProducerSnapshots:
 
         One at log_start tells, where retention took what they wrote, of producers that may try again (Kafka forgets).
         """
-        self.remove_above(end)
-        while self.offsets and self.offsets[-1] >= log_start:
-            offset = self.offsets[-1]
+        for offset in [each for each in reversed(self.offsets) if log_start <= each <= end]:
             try:
                 entries = self._read(offset)
             except ValueError as error:
@@ -216,7 +214,7 @@ class ProducerSnapshots:
             state.load(entries, offset, now_ms, expiration_ms)
             return offset
         state.clear()
-        state.last_snapshot_offset = self.offsets[-1] if self.offsets else -1
+        state.last_snapshot_offset = max((each for each in self.offsets if each <= end), default=-1)
         return log_start
 
     def rebuild(

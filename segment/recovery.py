@@ -142,7 +142,7 @@ class _Opening:
         self._without_index: set[int] = set()
         self._transactional: set[int] = set()
         """Base offsets of the segments that have a transaction index."""
-        self._recovered_to_end = False
+        self._has_recovered = self._recovered_to_end = False
         self.had_up_to = 0
         """Exclusive; what lay behind damage, 0 if nothing did."""
 
@@ -290,7 +290,7 @@ class _Opening:
             self._restart(self.known.log_start_offset)
 
     def _recover_segments(self, suspects: list[int]) -> None:
-        segments = self.segments
+        segments, self._has_recovered = self.segments, True
         start = max(self.known.log_start_offset, segments[0].base_offset)
         pending = deque(segments[number] for number in suspects)
         was_compacted = self.config.is_compacted or self.known.first_dirty_offset is not None
@@ -358,9 +358,10 @@ class _Opening:
         return known[0]
 
     def _rebuild_producers(self, start: int, end: int) -> None:
-        self.snapshots.rebuild(
-            self.state, self.segments, start, end, self.setup.now_ms, self.setup.producer_expiration_ms
-        )
+        if not self.known.clean:  # those of later offsets may tell of what is cut now
+            self.snapshots.remove_above(end)
+        setup = self.setup
+        self.snapshots.rebuild(self.state, self.segments, start, end, setup.now_ms, setup.producer_expiration_ms)
 
     def _end_of(self, segment: LogSegment) -> int:
         """The offset behind the last batch of the last segment."""
@@ -402,11 +403,11 @@ class _Opening:
 
     def finish_producers(self, start: int) -> None:
         """Bring the producer state up to the end (step 6)."""
+        self.snapshots.remove_above(self.end)
         if self._recovered_to_end:
-            self.snapshots.remove_above(self.end)
             self.state.last_snapshot_offset = self.snapshots.offsets[-1] if self.snapshots.offsets else -1
             return
-        if self.known.clean and not self.snapshots.offsets:
+        if self.known.clean and not self.snapshots.offsets and not self._has_recovered:
             return  # written before there were idempotent producers: nothing to find by reading it all
         self._rebuild_producers(start, self.end)
 

@@ -37,7 +37,9 @@ def test_a_snapshot_is_not_taken_twice_and_goes_when_it_shows_too_much(tmp_path:
     assert snapshots.write_waiting(sync=False) == [f"{20:020d}.snapshot"]
     assert written(tmp_path) == [10, 20]
     assert snapshots.load_newest(state, 0, 15, 0, 1000) == 10
-    assert snapshots.offsets == [10]
+    assert state.last_snapshot_offset == 10
+    snapshots.remove_above(15)
+    assert snapshots.offsets == written(tmp_path) == [10]
     snapshots.remove_all()
     assert not list(tmp_path.iterdir())
 
