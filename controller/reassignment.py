@@ -247,17 +247,15 @@ class Reassignment:
     def _begin(self, moves: Assignments) -> Steps[None]:
         """Phase A: a new leader epoch that knows all replicas; the added ones start to follow."""
         status = self.do.state.replica_status
-        for portion in portions(list(moves), self.do.at_once()):
-            told = {}
-            for partition in portion:
-                assignment = moves[partition]
-                log.info("partition %s moves to brokers %s", partition, ", ".join(map(str, assignment.target)))
-                added = assignment.adding_replicas
-                told[partition] = [each for each in assignment.replicas if each not in added], added
-            yield from self._bump(told)
-            for partition, (_, added) in told.items():
-                for each in added:
-                    status.setdefault((partition, each), ReplicaStatus.NEW)
+        told = {}
+        for partition, assignment in moves.items():
+            log.info("partition %s moves to brokers %s", partition, ", ".join(map(str, assignment.target)))
+            added = assignment.adding_replicas
+            told[partition] = [each for each in assignment.replicas if each not in added], added
+        yield from self._bump(told)
+        for partition, (_, added) in told.items():
+            for each in added:
+                status.setdefault((partition, each), ReplicaStatus.NEW)
 
     def _bump(self, told: Mapping[TopicPartition, tuple[Collection[int], Collection[int]]]) -> Steps[None]:
         """Write states with the next leader epochs, and tell them to brokers: to those there are, and to new ones."""
@@ -271,13 +269,12 @@ class Reassignment:
                 for each, has in known.items()
             }
 
-        for portion in portions(list(told), self.do.at_once()):
-            batch = self.do.batch()
-            for partition in (yield from write_states(state, portion, decide)):
-                brokers, new = told[partition]
-                batch.tell_leader_and_isr(brokers, partition)
-                batch.tell_leader_and_isr(new, partition, is_new=True)
-            yield from batch.send()
+        batch = self.do.batch()
+        for partition in (yield from write_states(state, told, decide)):
+            brokers, new = told[partition]
+            batch.tell_leader_and_isr(brokers, partition)
+            batch.tell_leader_and_isr(new, partition, is_new=True)
+        yield from batch.send()
 
     def _finish(self, name: str, moves: Assignments) -> Steps[None]:
         """Phase B: only the targets are left."""
