@@ -12,6 +12,8 @@ from kbroker.client.types import EARLIEST, LATEST, PartitionDescription, Resourc
 
 T = TypeVar("T")
 REQUEST_TIMEOUT_MS = 10_000
+CHANGE_TIMEOUT_MS = 30_000
+"""Of a change that the controller makes: a question is asked again sooner than many topics are made."""
 CONNECT_TIMEOUT_MS = 5_000
 """Who takes a connection and then says nothing for so long is taken for no broker."""
 
@@ -31,6 +33,7 @@ def admin_settings() -> dict[str, Any]:
     return {
         "client_id": "kbroker-cli",
         "request_timeout_ms": REQUEST_TIMEOUT_MS,
+        "default_api_timeout_ms": CHANGE_TIMEOUT_MS,
         "connect_timeout_ms": CONNECT_TIMEOUT_MS,
         **settings_for("admin"),
     }

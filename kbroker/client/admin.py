@@ -265,11 +265,11 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         return await self.cluster.ask(request, node)
 
     def _limit_ms(self, timeout_ms: int | None) -> int:
-        """Return how long a call may take: request_timeout_ms, unless it says itself."""
+        """Return how long a call may take, unless it says itself."""
         if timeout_ms is None:
-            return self.config.request_timeout_ms
-        if timeout_ms < 1:
-            raise ConfigurationError(f"timeout_ms must be at least 1, not {timeout_ms}")
+            return self.config.default_api_timeout_ms or self.config.request_timeout_ms
+        if type(timeout_ms) is not int or timeout_ms < 1:
+            raise ConfigurationError(f"timeout_ms must be a whole number of at least 1, not {timeout_ms!r}")
         return timeout_ms
 
     async def _ask_controller(self, request: Message, timeout_ms: int) -> Any:

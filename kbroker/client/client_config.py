@@ -87,6 +87,13 @@ class ClientConfig(Security):
 class AdminConfig(ClientConfig):
     """An Admin's arguments."""
 
+    default_api_timeout_ms: int | None = setting(
+        None,
+        "How long a change that the controller makes (topics, partitions, replicas, features) may take, unless its call "
+        "has a timeout_ms; None: request_timeout_ms.",
+        at_least(1),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig(ClientConfig):

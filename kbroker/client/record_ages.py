@@ -10,8 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.consumer import Consumer
 from kbroker.client.errors import BrokerError, NotConnected
+from kbroker.client.settings import setting_name, settings_of
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.records.record import Record
 
@@ -54,7 +56,9 @@ async def _look(
     bootstrap: str, settings: Mapping[str, Any], ends: Mapping[Place, int], waiting: Waiting, found: dict[Place, int]
 ) -> None:
     """Read until nothing is waited for."""
-    arguments = {**settings, "auto_offset_reset": "earliest", "max_partition_fetch_bytes": SOME_BATCHES}
+    known = {each.name for each in settings_of(ConsumerConfig)}
+    arguments = {name: value for name, value in settings.items() if setting_name(name) in known}
+    arguments |= {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": SOME_BATCHES}
     async with Consumer(bootstrap, **arguments) as consumer:
         await consumer.cluster.refresh({key.topic for key in waiting})  # at once, not topic by topic
         while waiting:

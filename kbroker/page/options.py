@@ -13,6 +13,8 @@ from kbroker.client.settings import RENAMED, read_settings, settings_of
 
 CLIENT_ID = "kbroker-page"
 REQUEST_TIMEOUT_MS = 10_000
+CHANGE_TIMEOUT_MS = 30_000
+"""Of a change that the controller makes, as on the command line."""
 SHORTEST_TOKEN = 16
 
 
@@ -50,7 +52,10 @@ class PageOptions:
     def for_client(self, config: type, **more: Any) -> dict[str, Any]:
         """Return the arguments of a client: of the settings those that this kind of client knows."""
         known = {name: value for name, value in self.settings.items() if knows(config, name)}
-        return {"client_id": CLIENT_ID, "request_timeout_ms": REQUEST_TIMEOUT_MS, **known, **more}
+        own: dict[str, Any] = {"client_id": CLIENT_ID, "request_timeout_ms": REQUEST_TIMEOUT_MS}
+        if config is AdminConfig:
+            own["default_api_timeout_ms"] = CHANGE_TIMEOUT_MS
+        return {**own, **known, **more}
 
 
 def knows(config: type, name: str) -> bool:

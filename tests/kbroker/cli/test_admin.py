@@ -2,7 +2,9 @@
 
 import pytest
 
-from kbroker.cli.admin import partition_state
+from kbroker.cli import profiles
+from kbroker.cli.admin import admin_settings, partition_state
+from kbroker.client.client_config import AdminConfig
 from kbroker.client.types import PartitionDescription
 
 
@@ -13,3 +15,13 @@ from kbroker.client.types import PartitionDescription
 def test_a_partitions_state_is_a_word(leader: int | None, isr: tuple[int, ...], state: str) -> None:
     partition = PartitionDescription(0, leader, 5, replicas=(1, 2, 3), isr=isr, offline_replicas=())
     assert partition_state(partition) == state
+
+
+def test_a_question_is_given_up_sooner_than_a_change_unless_the_settings_say_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profiles, "client_settings", dict)
+    asks = AdminConfig.read({**admin_settings(), "bootstrap": "b:1"})
+    assert (asks.request_timeout_ms, asks.default_api_timeout_ms) == (10_000, 30_000)
+    monkeypatch.setattr(profiles, "client_settings", lambda: {"default.api.timeout.ms": "5"})
+    assert AdminConfig.read({**admin_settings(), "bootstrap": "b:1"}).default_api_timeout_ms == 5

@@ -39,9 +39,23 @@ async def test_topics_come_grow_and_go(bootstrap: str, topic_name: str) -> None:
             await admin.delete_topic(names[0])
 
 
-@pytest.mark.parametrize(("given", "told", "waited"), [(None, 2_000, 2.5), (40_000, 40_000, 45.0)])
-async def test_a_change_may_take_request_timeout_ms_unless_its_call_says_otherwise(
-    bootstrap: str, topic_name: str, monkeypatch: pytest.MonkeyPatch, given: int | None, told: int, waited: float
+@pytest.mark.parametrize(
+    ("settings", "given", "told", "waited"),
+    [
+        ({}, None, 2_000, 2.5),
+        ({}, 40_000, 40_000, 45.0),
+        ({"default_api_timeout_ms": 8_000}, None, 8_000, 10.0),
+        ({"default_api_timeout_ms": 8_000}, 4_000, 4_000, 5.0),
+    ],
+)
+async def test_a_change_may_take_request_timeout_ms_unless_its_client_or_call_says_otherwise(
+    bootstrap: str,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, int],
+    given: int | None,
+    told: int,
+    waited: float,
 ) -> None:
     seen: list[tuple[int, float]] = []
 
@@ -49,7 +63,7 @@ async def test_a_change_may_take_request_timeout_ms_unless_its_call_says_otherwi
         seen.append((message.timeout_ms, timeout))
         raise errors.TimedOut("nobody answers")
 
-    async with Admin(bootstrap, request_timeout_ms=2_000) as admin:
+    async with Admin(bootstrap, request_timeout_ms=2_000, **settings) as admin:
         await admin.cluster.connection(await admin.cluster.controller())
         monkeypatch.setattr(Connection, "request", request)
         for call in (

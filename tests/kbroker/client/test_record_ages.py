@@ -16,7 +16,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.records.record import Record
 
 HOUR_MS = 3_600_000
-PATIENT = {"request_timeout_ms": 60_000}
+PATIENT = {"request_timeout_ms": 60_000, "default.api.timeout.ms": "60000"}
 
 
 @pytest.fixture(autouse=True)

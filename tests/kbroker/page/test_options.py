@@ -2,6 +2,7 @@ import pytest
 
 from kbroker.client.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from kbroker.client.errors import ConfigurationError
+from kbroker.page import options
 from kbroker.page.options import PageOptions, is_loopback
 
 
@@ -30,6 +31,14 @@ def test_each_kind_of_client_gets_the_settings_that_it_knows() -> None:
     assert options.for_client(ConsumerConfig)["isolation.level"] == "read_committed"
     assert options.for_client(ProducerConfig)["acks"] == "1"
     assert all(options.for_client(kind)["security.protocol"] == "SSL" for kind in (AdminConfig, ProducerConfig))
+
+
+def test_a_question_is_given_up_sooner_than_a_change_unless_the_settings_say_otherwise() -> None:
+    asks = AdminConfig.read({**PageOptions("b:1").for_client(AdminConfig), "bootstrap": "b:1"})
+    assert (asks.request_timeout_ms, asks.default_api_timeout_ms) == (options.REQUEST_TIMEOUT_MS, 30_000)
+    given = PageOptions("b:1", settings={"default.api.timeout.ms": "5"}).for_client(AdminConfig, bootstrap="b:1")
+    assert AdminConfig.read(given).default_api_timeout_ms == 5
+    assert ConsumerConfig.read({**PageOptions("b:1").for_client(ConsumerConfig), "bootstrap": "b:1"})
 
 
 def test_a_setting_that_nobody_knows_is_named() -> None:
