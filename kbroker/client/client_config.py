@@ -89,7 +89,7 @@ class AdminConfig(ClientConfig):
 
     default_api_timeout_ms: int | None = setting(
         None,
-        "How long a change that the controller makes (topics, partitions, replicas, features) may take, unless its call "
+        "How long a change that the controller makes (topics, partitions, features) may take, unless its call "
         "has a timeout_ms; None: request_timeout_ms.",
         at_least(1),
     )
