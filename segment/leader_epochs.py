@@ -8,6 +8,7 @@ above it again. An epoch without a batch says nothing that the next election wou
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -18,11 +19,13 @@ UNDEFINED = (-1, -1)
 
 
 class LeaderEpochs:
-    """Which leader epoch begins where. Both columns strictly increase."""
+    """Which leader epoch begins where. Both columns strictly increase. Thread-safe."""
 
-    __slots__ = ("dirty", "entries", "latest_epoch")
+    __slots__ = ("_lock", "dirty", "entries", "latest_epoch")
 
     def __init__(self, entries: Entries = ()) -> None:
+        self._lock = threading.Lock()
+        """Held while entries are replaced. Nobody waits for a disk with it: a leader is elected while others do."""
         self.entries: Entries = entries
         """(epoch, start offset); replaced as a whole, so any thread may read it."""
         self.latest_epoch = entries[-1][0] if entries else -1
@@ -37,13 +40,14 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that epoch begins at start_offset; entries that this contradicts go. True when anything changed."""
-        if self.entries and epoch == self.latest_epoch and start_offset >= self.entries[-1][1]:
-            return False
-        kept = list(self.entries)
-        while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start_offset):
-            kept.pop()
-        self._replace((*kept, (epoch, start_offset)))
-        return True
+        with self._lock:
+            if self.entries and epoch == self.latest_epoch and start_offset >= self.entries[-1][1]:
+                return False
+            kept = list(self.entries)
+            while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start_offset):
+                kept.pop()
+            self._replace((*kept, (epoch, start_offset)))
+            return True
 
     def begin(self, epoch: int, start_offset: int) -> None:
         """A leader of another epoch than the latest appends; one of an earlier epoch may not."""
@@ -54,17 +58,20 @@ class LeaderEpochs:
 
     def truncate_from_end(self, offset: int) -> None:
         """Drop the epochs that begin at or above offset."""
-        self._replace(tuple(entry for entry in self.entries if entry[1] < offset))
+        with self._lock:
+            self._replace(tuple(entry for entry in self.entries if entry[1] < offset))
 
     def truncate_from_start(self, offset: int) -> None:
         """Drop the epochs below offset; the one that reaches over it begins there now."""
-        dropped = bisect_right(self.entries, offset, key=_start)
-        if dropped:
-            self._replace(((self.entries[dropped - 1][0], offset), *self.entries[dropped:]))
+        with self._lock:
+            dropped = bisect_right(self.entries, offset, key=_start)
+            if dropped:
+                self._replace(((self.entries[dropped - 1][0], offset), *self.entries[dropped:]))
 
     def clear(self) -> None:
         """Forget all."""
-        self._replace(())
+        with self._lock:
+            self._replace(())
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch <= the one asked for, as OffsetForLeaderEpoch answers."""

@@ -1,9 +1,9 @@
 """One partition's log: the list of segments; append, read, roll, truncate.
 
 Threads. Every method may be called from any thread. What changes the log takes its lock, and nobody holds that while
-waiting for the disk to sync, so the appender (the broker's loop) is never held up by a flush. Reads take no lock
-(log_reading.py). Meant for worker threads, because they wait for the disk: flush, retention, close. Opening a log is in
-recovery.py, its files in log_disk.py, answering by timestamp in offset_lookup.py.
+waiting for the disk to sync, so the appender (the broker's loop) is never held up by a flush. A slow disk may make its
+holder wait: offsets, epochs and settings change without it. Reads take no lock (log_reading.py). For worker threads:
+flush, retention, close. Opening is in recovery.py, its files in log_disk.py, answering by time in offset_lookup.py.
 
 An operating system's error means that the log directory has failed: the owner is told (log_health.py), and from then on
 every method raises KAFKA_STORAGE_ERROR. What was half written lies beyond the known size and is cut at the next start.
@@ -12,6 +12,7 @@ every method raises KAFKA_STORAGE_ERROR. What was half written lies beyond the k
 from __future__ import annotations
 
 import logging
+import threading
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -62,6 +63,7 @@ class Log:
         "_health",
         "_lock",
         "_owner",
+        "_starting",
         "_truncations",
         "config",
         "disk",
@@ -102,6 +104,8 @@ class Log:
         self._owner = owner
         self._health = LogHealth(self, owner)
         self._lock = self._health.lock
+        self._starting = threading.Lock()
+        """Held while the log's start moves. The event loop does that: nobody waits for the disk with it."""
         self._truncations = 0
         disk.apply_config(config)
 
@@ -295,7 +299,10 @@ class Log:
     def _roll(self, base_offset: int, now_ms: int) -> LogSegment:
         """Close the active segment and start the next one at base_offset."""
         self.disk.write_epochs(self.leader_epochs)
-        segment = self.disk.roll(base_offset, self.config, self.producers.state, now_ms)
+        config = self.config
+        segment = self.disk.roll(base_offset, config, self.producers.state, now_ms)
+        if self.config is not config:  # a change that came meanwhile saw no such segment
+            self.disk.apply_config(self.config)
         log.debug("%s: rolled at %d", self.name, base_offset)
         if self._owner is not None:
             self._owner.log_rolled(self)
@@ -344,12 +351,11 @@ class Log:
 
     def assign_leader_epoch(self, epoch: int, start_offset: int | None = None) -> None:
         """Note that `epoch` starts here (on becoming leader; default: at the log's end); a no-op when known."""
-        with self._lock:
-            if self.is_short:  # nobody will fill it now
-                lost = f"{self.log_end_offset} to {self.promised_offset - 1}"
-                log.error("%s: begins to lead without what it had: offsets %s are lost, or cut off", self.name, lost)
-                self.promised_offset = 0
-            self.leader_epochs.assign(epoch, self.log_end_offset if start_offset is None else start_offset)
+        if self.is_short:  # nobody will fill it now
+            lost = f"{self.log_end_offset} to {self.promised_offset - 1}"
+            log.error("%s: begins to lead without what it had: offsets %s are lost, or cut off", self.name, lost)
+            self.promised_offset = 0
+        self.leader_epochs.assign(epoch, self.log_end_offset if start_offset is None else start_offset)
 
     def update_high_watermark(self, offset: int) -> int:
         """Set the high watermark (clamped to [log start, end]); return what it is now."""
@@ -365,18 +371,14 @@ class Log:
 
     def update_log_start_offset(self, offset: int) -> bool:
         """Move the log start up (a follower: to its leader's); True when it moved. Segments go with the retention."""
-        with self._lock:
+        with self._starting:
             if offset <= self.log_start_offset or offset > self.log_end_offset:
                 return False
-            self._set_log_start_offset(offset)
+            self.log_start_offset = offset
+            if self.high_watermark < offset:  # else it may be moving at this moment: nobody sets it back
+                self.update_high_watermark(offset)
+            self.leader_epochs.truncate_from_start(offset)
             return True
-
-    def _set_log_start_offset(self, offset: int) -> None:
-        """The lock is held."""
-        self.log_start_offset = offset
-        if self.high_watermark < offset:  # else it may be moving at this moment: nobody sets it back
-            self.update_high_watermark(offset)
-        self.leader_epochs.truncate_from_start(offset)
 
     def delete_records(self, offset: int) -> int:
         """DeleteRecords: move the log start to offset (-1: the high watermark); the log start as it is then."""
@@ -424,15 +426,18 @@ class Log:
     def _restart_at(self, offset: int) -> None:
         self._promise_no_more_than(offset)
         self.disk.restart(offset, self.config)
-        self.leader_epochs.clear()
-        self.log_start_offset = offset
+        self.disk.apply_config(self.config)  # a change that came meanwhile saw no such segment
+        with self._starting:
+            self.leader_epochs.clear()
+            self.log_start_offset = offset
         self._end_at(offset, 0)
 
     def _end_at(self, offset: int, now_ms: int) -> None:
         """Everything that follows from the log's end having moved back to offset."""
         self._truncations += 1
         self.log_end_offset = offset
-        self.log_start_offset = min(self.log_start_offset, offset)
+        with self._starting:
+            self.log_start_offset = min(self.log_start_offset, offset)
         if self.first_dirty_offset is not None:
             self.first_dirty_offset = min(self.first_dirty_offset, self.disk.segments[-1].base_offset)
         self.leader_epochs.truncate_from_end(offset)
@@ -453,7 +458,7 @@ class Log:
             disk = self.disk
             start = max(self.log_start_offset, disk.segments[count].base_offset)
             log.info("%s: retention removes %d segment(s), the log starts at %d now", self.name, count, start)
-            self._set_log_start_offset(start)
+            self.update_log_start_offset(start)
             disk.segments = disk.segments[count:]
         self._write_snapshots()  # before those go that tell of producers of what is removed
         try:
@@ -533,9 +538,8 @@ class Log:
 
     def apply_config(self, config: LogConfig) -> None:
         """Use new topic settings from now on."""
-        with self._lock:
-            self.config = config
-            self.disk.apply_config(config)
+        self.config = config
+        self.disk.apply_config(config)
 
     def finish(self) -> None:
         """Write what a clean stop leaves: the producers' state, the last index entries. A flush brings it to disk."""

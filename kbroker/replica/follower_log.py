@@ -51,10 +51,10 @@ def cut_damaged(log: Log, offset: int, now_ms: int) -> None:
 
 def lacks_nothing(log: Log) -> None:
     """The log has all that its leader counts as committed: what else lay behind damage was never committed."""
-    with log.changing("fill"):
-        text = "%s: its leader has committed nothing beyond %d: what was there up to %d need not come back"
-        logger.info(text, log.name, log.log_end_offset, log.promised_offset)
-        log.promised_offset = 0
+    log.check_usable()
+    text = "%s: its leader has committed nothing beyond %d: what was there up to %d need not come back"
+    logger.info(text, log.name, log.log_end_offset, log.promised_offset)
+    log.promised_offset = 0
 
 
 def settle(hosted: HostedPartition, high_watermark: int, log_start_offset: int) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import HEADER_SIZE, read_header, split_batches
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.protocol.records.record import decode_batch
+from kbroker.segment.files import Files
 from kbroker.segment.log import AppendOrigin, Log
 from kbroker.segment.log_config import LogConfig
 from tests.segment.batches import NOW, TOPIC_ID, batch, fill, new_log, reopen
@@ -50,6 +52,64 @@ def test_an_append_of_an_earlier_leader_is_refused(tmp_path: Path) -> None:
         log.append_as_leader(batch(), 6, NOW)
     assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (log.log_end_offset, log.latest_epoch) == (1, 7)
+    log.close()
+
+
+LARGER = LogConfig(segment_bytes=2000, index_interval_bytes=300)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda log: log.delete_records(2), (2, ((0, 2),), SMALL)),
+        (lambda log: log.update_log_start_offset(1), (1, ((0, 1),), SMALL)),
+        (lambda log: log.assign_leader_epoch(7), (0, ((0, 0), (7, 3)), SMALL)),
+        (lambda log: log.apply_config(LARGER), (0, ((0, 0),), LARGER)),
+    ],
+)
+def test_what_the_event_loop_changes_waits_for_nobody_who_waits_for_the_disk(
+    tmp_path: Path, change: Callable[[Log], object], expected: tuple[object, ...]
+) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 3)
+    log.update_high_watermark(3)
+    with log.changing("append"):
+        changing = threading.Thread(target=change, args=(log,))
+        changing.start()
+        changing.join(20)
+        has_ended = not changing.is_alive()
+    changing.join(20)
+    assert has_ended
+    assert (log.log_start_offset, log.leader_epochs.entries, log.config) == expected
+    log.close()
+
+
+class Between(Files):
+    """Settings change while a segment is made."""
+
+    __slots__ = ("change",)
+
+    def __init__(self) -> None:
+        self.change: Callable[[], object] = list
+
+    def open(self, path: str, flags: int) -> int:
+        if path.endswith(".log"):
+            self.change()
+        return super().open(path, flags)
+
+
+@pytest.mark.parametrize("makes", [lambda log: fill(log, 1, size=700), lambda log: log.truncate_fully_and_start_at(50)])
+def test_settings_that_come_while_a_segment_is_made_are_those_of_that_segment_too(
+    tmp_path: Path, makes: Callable[[Log], object]
+) -> None:
+    files = Between()
+    log = new_log(tmp_path, SMALL, files)
+    fill(log, 3)
+    before = log.active_segment
+    files.change = lambda: log.apply_config(LARGER)
+    makes(log)
+    assert log.active_segment is not before
+    assert log.active_segment._interval == LARGER.index_interval_bytes
     log.close()
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kbroker.protocol.errors import ErrorCode
-from kbroker.replica.follower_log import truncation_offset
+from kbroker.replica.follower_log import lacks_nothing, truncation_offset
 from kbroker.replica.hosted import HostedPartition
 from kbroker.segment.log_config import LogConfig
 from tests.fixtures.copies import Copies, until
@@ -56,3 +58,11 @@ async def test_the_log_start_moves_with_the_leaders(copies: Copies) -> None:
     hosted.changed()
     await until(lambda: copies.hosted(2).log.log_start_offset == copies.hosted(3).log.log_start_offset == 1)
     await until(lambda: hosted.low_watermark({2, 3}) == 1)
+
+
+async def test_a_log_lacks_nothing_while_somebody_who_changes_it_waits_for_the_disk(played: Played) -> None:
+    hosted = await with_epochs(played, 2)
+    hosted.log.promised_offset = 9
+    with hosted.log.changing("append"):
+        await asyncio.wait_for(asyncio.to_thread(lacks_nothing, hosted.log), 20)
+    assert not hosted.log.is_short
