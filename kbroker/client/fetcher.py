@@ -210,6 +210,8 @@ class Fetcher:
             until = self._loop.time() + self.config.metadata_max_age_ms / 1000
             state.prefer(item.preferred_read_replica, asked.leader_epoch, until)
         elif code is not ErrorCode.NONE and state.replica == leader:
+            if code is ErrorCode.CORRUPT_MESSAGE:
+                state.distrust_replica()
             state.replica = -1  # the follower may be behind, or none any more: ask the leader before believing it
             return code.refreshes_metadata
         if code is not ErrorCode.NONE:
@@ -273,7 +275,10 @@ class Fetcher:
 def fetch_request(config: ConsumerConfig, wanted: Mapping[TopicPartition, Asked], may_wait: bool) -> FetchRequest:
     """Return a request without a session; `may_wait`: until there is enough to read."""
     topics: dict[str, list[FetchRequest.FetchPartition]] = {}
+    rack = config.client_rack
     for key, asked in wanted.items():
+        if asked.leader_epoch == asked.state.distrusted_in:
+            rack = ""  # or the leader names the same follower again, and gives no records
         topics.setdefault(key.topic, []).append(
             FetchRequest.FetchPartition(
                 partition=key.partition,
@@ -288,5 +293,5 @@ def fetch_request(config: ConsumerConfig, wanted: Mapping[TopicPartition, Asked]
         max_bytes=config.fetch_max_bytes,
         isolation_level=int(config.read_committed),
         topics=[FetchRequest.FetchTopic(topic=name, partitions=items) for name, items in topics.items()],
-        rack_id=config.client_rack,
+        rack_id=rack,
     )

@@ -75,6 +75,7 @@ class PartitionState:
 
     __slots__ = (
         "chunks",
+        "distrusted_in",
         "end_offset",
         "epochs",
         "fetch_offset",
@@ -125,6 +126,8 @@ class PartitionState:
         self.replica_epoch = -1
         self.replica_until = 0.0
         """The follower that the leader of that epoch wants us to read from (KIP-392), and until when."""
+        self.distrusted_in: int | None = None
+        """The epoch of a leader of which a follower gave what cannot be read: that leader is read itself."""
 
     @property
     def is_read(self) -> bool:
@@ -148,7 +151,16 @@ class PartitionState:
 
     def prefer(self, replica: int, leader_epoch: int, until: float) -> None:
         """Read from a follower from now on."""
-        self.replica, self.replica_epoch, self.replica_until = replica, leader_epoch, until
+        if leader_epoch != self.distrusted_in:
+            self.replica, self.replica_epoch, self.replica_until = replica, leader_epoch, until
+
+    def distrust_replica(self) -> bool:
+        """Read what cannot be read once more, from the leader; False where it was the leader who gave it."""
+        if self.replica < 0:
+            return False
+        self.replica, self.distrusted_in = -1, self.replica_epoch
+        self.fetch_again()
+        return True
 
     def source(self, leader: int, leader_epoch: int, nodes: Container[int], now: float) -> int:
         """Return the broker to read from: the leader, once the follower is gone, its time over or the leader new."""
@@ -189,6 +201,8 @@ class PartitionState:
     def add(self, chunk: Chunk, high_watermark: int = UNKNOWN) -> None:
         """Keep what was fetched, as far as its offsets make sense; what does not is a problem behind it."""
         seen = look_through(chunk.records, self.fetch_offset, high_watermark)
+        if seen.problem and self.distrust_replica():
+            return
         if seen.problem:
             self.problem = error_out_of_order(*self.key, seen)
             chunk.records = memoryview(chunk.records)[: seen.end]

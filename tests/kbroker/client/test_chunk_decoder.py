@@ -42,6 +42,32 @@ def state_of(data: bytes, position: int = 0) -> PartitionState:
     return state
 
 
+@pytest.mark.parametrize("columns", [False, True])
+def test_what_a_follower_gave_and_cannot_be_read_is_asked_of_the_leader(
+    poisoned: PartitionState, columns: bool
+) -> None:
+    poisoned.prefer(2, 7, 1e9)
+    decoder = ColumnDecoder(100, 1 << 20, False)
+
+    def decoded() -> int:
+        if not columns:
+            return len(decode_records(poisoned, 100, True))
+        decode_columns(poisoned, decoder, True)
+        rows: int = decoder.rows
+        if rows:
+            decoder.finish()
+        return rows
+
+    assert [decoded(), decoded()] == [5, 0]
+    assert (poisoned.offset, poisoned.fetch_offset, len(poisoned.chunks)) == (5, 5, 0)
+    assert (poisoned.replica, poisoned.distrusted_in) == (-1, 7)
+    bad = bytearray(batch(5, 5))
+    bad[-1] ^= 1
+    poisoned.add(Chunk(bytes(bad)))
+    with pytest.raises(CorruptMessageError, match="offset 5 cannot be read"):
+        decoded()
+
+
 def test_a_poisoned_batch_is_named_and_can_be_skipped(poisoned: PartitionState) -> None:
     assert [record.offset for record in decode_records(poisoned, 100, True)] == list(range(5))
     for _ in range(2):

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from kbroker.client import errors
+from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.consumer import Consumer
-from kbroker.client.fetcher import Fetcher
+from kbroker.client.fetcher import Fetcher, fetch_request
 from kbroker.client.metadata import Node, PartitionMetadata, TopicMetadata
 from kbroker.client.partition_state import COMMITTED, Chunk, PartitionState
 from kbroker.client.places import answered, ask_about
@@ -221,3 +222,26 @@ async def test_what_was_asked_before_a_seek_is_given_to_nobody(bootstrap: str, t
                 assert batch is not None
                 found += batch["offset"].to_pylist()
         assert found == list(range(5, 20))
+
+
+def test_a_follower_with_a_damaged_batch_is_not_read_again_under_its_leader() -> None:
+    config = ConsumerConfig(bootstrap="b:1", client_rack="r2")
+    state, other = PartitionState(KEY, 0), PartitionState(OTHER, 0)
+    state.leader_epoch = other.leader_epoch = 4
+    assert fetch_request(config, ask_about([state, other]), True).rack_id == "r2"
+    state.prefer(1, 4, 1e9)
+    assert state.distrust_replica()
+    state.leader_epoch = 4
+    assert fetch_request(config, ask_about([state, other]), True).rack_id == ""
+    assert fetch_request(config, ask_about([other]), True).rack_id == "r2"
+    state.leader_epoch = 5
+    assert fetch_request(config, ask_about([state]), True).rack_id == "r2"
+
+
+def test_a_follower_that_says_that_a_batch_is_damaged_is_given_up_for_its_leader(fetcher: Fetcher) -> None:
+    state = PartitionState(KEY, 0)
+    state.prefer(1, 0, 1e9)
+    take(fetcher, answer(data(0, None, ErrorCode.CORRUPT_MESSAGE)), state)
+    assert (state.problem, state.replica, state.distrusted_in) == (None, -1, 0)
+    take(fetcher, answer(data(0, None, ErrorCode.CORRUPT_MESSAGE)), state)
+    assert isinstance(state.problem, errors.CorruptMessageError)
