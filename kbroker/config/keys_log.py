@@ -179,8 +179,8 @@ class LogKeys:
         default=1,
         check=at_least(1),
         scope=Scope.CLUSTER_WIDE,
-        doc="Threads per directory that open and recover logs at a start; fewer than 4 count as 4, for they mostly "
-        "wait for the disk.",
+        doc="Threads per directory that open and recover logs at a start, once one alone has had to wait for the disk; "
+        "fewer than 4 count as 4.",
     )
     auto_create_topics_enable: bool = key(
         "auto.create.topics.enable",
