@@ -23,6 +23,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.demands import Asked, Steps, quick_of, together
 from kbroker.handlers.refusals import refusal
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handling
+from kbroker.network.letting_go import let_go
 from kbroker.network.limits import BROKER_REQUESTS, MOST_AT_ONCE, most_elements
 from kbroker.network.metering import Meter
 from kbroker.network.request_times import ApiRequests, Times, Timing
@@ -272,6 +273,12 @@ class Dispatcher:
             )
         except MalformedMessage as error:
             raise _unparsable(api, version, error) from error
+        try:
+            return await self._answer_large(api, ctx, request, size)
+        finally:
+            let_go(request)
+
+    async def _answer_large(self, api: _Api, ctx: RequestContext, request: Any, size: int) -> Any:
         began = time_ns()
         answer = self._handle(api, ctx, request)
         if ctx.timing is not None:
@@ -288,10 +295,13 @@ class Dispatcher:
                 raise
             except Exception as error:
                 answer = await finished(self._refuse(ctx, request, error))
+            del waiting
         if answer is None:
             self._unanswered(ctx, request)
             return None
-        return await finished(self._encode(ctx, request, answer))
+        encoding = self._encode(ctx, request, answer)
+        del answer
+        return await finished(encoding)
 
     def _unanswered(self, ctx: RequestContext, request: Any) -> None:
         """The request has no answer, but may have used too much."""
@@ -305,9 +315,15 @@ class Dispatcher:
                 answer = self.meter.count(ctx, request, answer)
             return encode_response(answer, ctx.api_version, ctx.correlation_id, MOST_AT_ONCE)
         except TooManyElements:
-            return in_turns(self._encode_in_steps(ctx, request, answer))
+            return in_turns(self._encode_large(ctx, request, answer))
         except Exception as error:
             return in_turns(self._encode_in_steps(ctx, request, self._refusal(ctx, request, error)()))
+
+    def _encode_large(self, ctx: RequestContext, request: Message, answer: Message) -> Generator[None, None, Any]:
+        try:
+            return (yield from self._encode_in_steps(ctx, request, answer))
+        finally:
+            let_go(answer)
 
     def _encode_in_steps(self, ctx: RequestContext, request: Message, answer: Message) -> Generator[None, None, Any]:
         try:
