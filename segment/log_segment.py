@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 _SCAN_BYTES = 4096 + HEADER_SIZE
 _VERIFY_BYTES = 4 << 20
 """At most this much is checked for one read, so that a cold reader does not hold up the others."""
-_READ_BYTES = 1 << 16
-_CHECKED_AT_ONCE_BYTES = 256 << 10
+_READ_BYTES, _CHECKED_AT_ONCE_BYTES = 1 << 16, 256 << 10
+_BEING_WRITTEN = 1 << 63  # later than any time: a disk may make who writes wait, and the file has changed by then
 _FRESH_BYTES, _FRESH_NS = 1 << 20, 20_000_000_000
 """What was written lately cannot have left the page cache: it was not even on disk for most of that time."""
 _RECENT = 16
@@ -165,8 +165,8 @@ class LogSegment:
 
     def append(self, data: Buffer, base_offset: int, last_offset: int, max_timestamp: int, max_at: int) -> None:
         """Append one chunk of whole batches. `max_at`: last offset of the batch that holds max_timestamp."""
-        position = self.size
-        size = len(data)
+        position, size = self.size, len(data)
+        self._file_time = _BEING_WRITTEN
         self.file.write(data, position)
         self._file_time = _time_ns()
         self.size = position + size
@@ -196,6 +196,7 @@ class LogSegment:
         What a follower fetches may be long: the index gets entries within it, so that readers need not search it.
         """
         position = self.size
+        self._file_time = _BEING_WRITTEN
         self.file.write(data, position)
         self._file_time = _time_ns()
         self.size = position + len(data)

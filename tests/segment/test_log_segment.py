@@ -1,7 +1,10 @@
 """One segment: its index entries, and which of its bytes are trusted."""
 
+import logging
+import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
 from pathlib import Path
@@ -9,9 +12,10 @@ from threading import Barrier
 
 import pytest
 
+from kbroker.protocol.records.batch import stamp
 from kbroker.segment import log_segment
 from kbroker.segment.fetched import check_fetched
-from kbroker.segment.files import Files, NotInMemory
+from kbroker.segment.files import Buffer, Files, NotInMemory
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_segment import LogSegment, check_batches
@@ -175,4 +179,40 @@ def test_what_a_reader_knew_before_trust_was_taken_away_is_checked_again(
     monkeypatch.setattr(log_segment, "check_batches", check)
     log.read(0, 1 << 20)
     assert [segment._trusted, segment.trusted_from] == [None, segment.size]
+    log.close()
+
+
+class Writing(Files):
+    """A disk that lets others look at a file that it is still writing to."""
+
+    __slots__ = ("look",)
+
+    def __init__(self) -> None:
+        self.look: Callable[[], object] = list
+
+    def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:
+        written = os.pwrite(descriptor, data, position)
+        os.utime(descriptor, ns=(0, time.time_ns()))
+        self.look()
+        return written
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_a_write_that_is_not_over_is_no_change_from_outside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_leader: bool
+) -> None:
+    caplog.set_level(logging.INFO)
+    files, read = Writing(), list[int]()
+    log = new_log(tmp_path, files=files)
+    fill(log, 1)
+    size = log.size
+    files.look = lambda: read.append(log.read(0, 1000).size)
+    if is_leader:
+        fill(log, 1)
+    else:
+        continuing = batch()
+        stamp(continuing, 0, 1, 0)
+        log.append_as_follower(continuing)
+    assert (read, log.active_segment._distrusts) == ([size], 0)
+    assert "from outside" not in caplog.text
     log.close()
