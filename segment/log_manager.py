@@ -300,7 +300,8 @@ class LogManager:
     def create(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig | None = None, log_dir: str | None = None
     ) -> Log:
-        """Return the log, made when missing: in `log_dir`, where `prefer` says, or in the live directory with fewest.
+        """Return the log, made when missing: in `log_dir`, where `prefer` says, or in the live directory with fewest;
+        in one that is slow at this moment only where there is no other, as others wait for what is made before them.
 
         Raises KafkaError KAFKA_STORAGE_ERROR when that directory is, or just went, offline; of the directories that
         nobody has asked for the next one is tried.
@@ -311,6 +312,7 @@ class LogManager:
             if existing is None:
                 wanted = log_dir or self._preferred_dirs.get(key)
                 candidates = [path for path in self.table.by_load() if wanted in (None, path)]
+                candidates.sort(key=lambda path: self.table.dirs[path].pace.is_slow)
                 if self.is_offline(*key) or not candidates:
                     raise KafkaError(
                         ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic}-{partition} is offline"

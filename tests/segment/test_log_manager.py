@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.segment import checkpoints
+from kbroker.segment.disk_pace import SLOW_S
 from kbroker.segment.files import Buffer, Files
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_dir import LogDir
@@ -470,4 +472,18 @@ def test_how_long_idle_producers_are_remembered_can_change(tmp_path: Path) -> No
     manager.set_producer_expiration(1234)
     assert there.producers.expiration_ms == 1234
     assert manager.create("orders", 1, TOPIC_ID).producers.expiration_ms == 1234
+    manager.shutdown()
+
+
+def test_new_logs_come_into_a_directory_that_is_slow_only_where_there_is_no_other(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    manager = start(tmp_path / "a", tmp_path / "b")
+    slow = str(tmp_path / "a")
+    manager.table.dirs[slow].pace.note(time.monotonic() - SLOW_S)
+    found = [manager.create("orders", number, TOPIC_ID).log_dir for number in range(3)]
+    assert found == [str(tmp_path / "b")] * 3
+    assert manager.create("orders", 3, TOPIC_ID, log_dir=slow).log_dir == slow
+    manager.table.mark_offline(str(tmp_path / "b"), OSError("gone"))
+    assert manager.create("orders", 4, TOPIC_ID).log_dir == slow
     manager.shutdown()
