@@ -22,12 +22,21 @@ from kbroker.segment.scrubber import BatchWalk, Damage
 _CHUNK_BYTES = 1 << 20
 _LARGEST_SEGMENT = (1 << 31) - 1
 _ANEW = "stop this broker, remove the partition's folder, start it: then all of it is filled again"
+_TOO_MUCH = f"what is missing is too much for one segment: {_ANEW}"
+
+
+class NotMendable(KafkaError):
+    """No replica can help."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, why)
 
 
 class SegmentMending:
     """Begin, add what another replica answers until `is_whole`, then swap it in; or discard it. Blocks.
 
-    Beginning raises KafkaError where it cannot be; all may raise OSError. `discard` may be called at any time.
+    Where it cannot be, NotMendable is raised, mostly at the beginning; all may raise OSError. `discard` may be called
+    at any time.
     """
 
     def __init__(self, damage: Damage) -> None:
@@ -36,7 +45,9 @@ class SegmentMending:
         """The first one that is still missing."""
         self._log = damage.log
         if damage.log.config.is_compacted:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{damage.log.name} is compacted: its segments are not mended")
+            raise NotMendable(f"{damage.log.name} is compacted: its segments are not mended")
+        if damage.is_hole and damage.end_offset - 1 - damage.segment.base_offset > MAX_RELATIVE_OFFSET:
+            raise NotMendable(_TOO_MUCH)
         self._turn = threading.Lock()
         self._is_over = False
         """Whether its files are somebody else's now, or gone."""
@@ -97,11 +108,10 @@ class SegmentMending:
         return news
 
     def _check_fits(self, header: BatchHeader) -> None:
-        too_far = header.last_offset - self.damage.segment.base_offset > MAX_RELATIVE_OFFSET
-        if too_far or self._cleaned.size + header.size > _LARGEST_SEGMENT:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"what is missing is too much for one segment: {_ANEW}")
+        if self._cleaned.size + header.size > _LARGEST_SEGMENT:
+            raise NotMendable(_TOO_MUCH)
         if header.is_transactional:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"what is missing belongs to transactions: {_ANEW}")
+            raise NotMendable(f"what is missing belongs to transactions: {_ANEW}")
 
     def _append(self, data: memoryview, batches: Lot) -> None:
         """Append batches with index entries as an append to the log makes them."""

@@ -18,7 +18,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.replica.fetching import MENDING
 from kbroker.segment.scrubber import Damage
-from kbroker.segment.segment_mending import SegmentMending
+from kbroker.segment.segment_mending import NotMendable, SegmentMending
 
 if TYPE_CHECKING:
     from kbroker.client.connection import Connection
@@ -110,6 +110,9 @@ class SegmentMender:
         for other in others:
             try:
                 is_mended = await self._mend_from(other, epoch, damage)
+            except NotMendable as error:
+                log.error("%s stays damaged: %s", place, error.message)
+                return
             except (OSError, KafkaError) as error:
                 log.warning("%s was not mended from broker %d: %s", place, other, error)
             else:

@@ -8,8 +8,9 @@ from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.records.control import ControlType
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
+from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET
 from kbroker.segment.scrubber import Damage
-from kbroker.segment.segment_mending import SegmentMending
+from kbroker.segment.segment_mending import NotMendable, SegmentMending
 from tests.segment.batches import NOW, reopen
 from tests.segment.compaction import end_transaction, put, roll
 from tests.segment.test_cleaner import managed
@@ -127,7 +128,7 @@ def test_a_compacted_log_is_not_mended_for_it_might_bring_deleted_keys_back(tmp_
     one = replica(tmp_path / "one", compacted)
     before = everything(one)
     damage = damaged(one, 5)
-    with pytest.raises(KafkaError, match="is compacted"):
+    with pytest.raises(NotMendable, match="is compacted"):
         SegmentMending(damage)
     assert len(everything(one)) == len(before)
     assert not list(one.directory.glob("*.cleaned"))
@@ -166,3 +167,14 @@ def test_who_discards_what_was_swapped_in_removes_nothing_and_what_was_discarded
     assert mending.swap_in(NOW)
     mending.discard()
     assert everything(one) == everything(other)
+
+
+def test_of_a_hole_that_is_too_large_for_a_segment_nothing_is_fetched(logs: tuple[Log, Log]) -> None:
+    log, segment = logs[0], logs[0].segments[0]
+    end_offset = segment.base_offset + MAX_RELATIVE_OFFSET + 2
+    hole = Damage(log, segment, segment.size, 32, end_offset, "a file is gone", log.truncations, is_hole=True)
+    with pytest.raises(NotMendable, match="too much for one segment"):
+        SegmentMending(hole)
+    fits = SegmentMending(hole._replace(end_offset=end_offset - 1))
+    assert fits.next_offset == 32
+    fits.discard()

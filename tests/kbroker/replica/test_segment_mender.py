@@ -7,6 +7,8 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,9 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.cluster import DevCluster
 from kbroker.dev.free_ports import free_ports
 from kbroker.protocol.records.batch import split_batches
+from kbroker.replica.segment_mender import SegmentMender
 from kbroker.security.acls import CLUSTER_NAME, AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
+from kbroker.segment.segment_mending import NotMendable
 from tests.fixtures.brokers import MakeBroker, MakeCluster
 from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.kbroker.handlers.test_access import write_rules
@@ -186,3 +190,22 @@ def test_the_only_copy_stays_as_it_is_and_is_read_before_and_behind_the_damage(
         consumer.assign([TopicPartition(topic_name, 0)])
         consumer.seek(TopicPartition(topic_name, 0), int(file.stem) + 3)
         assert consumer.poll(timeout=20)[0].value == b"%0200d" % (int(file.stem) + 3)
+
+
+async def test_what_no_replica_can_help_with_is_asked_of_one_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nobody: Any = None
+    damage: Any = SimpleNamespace(segment=SimpleNamespace(place="orders-0/0.log"))
+    mender, asked = SegmentMender(1, nobody, "PLAINTEXT", 1000, nobody, nobody), list[int]()
+
+    async def mend_from(other: int, epoch: int, damage: object) -> bool:
+        asked.append(other)
+        raise NotMendable("what is missing is too much for one segment")
+
+    monkeypatch.setattr(mender, "_others", lambda damage: (0, [2, 3]))
+    monkeypatch.setattr(mender, "_mend_from", mend_from)
+    await mender._mend(damage)
+    await mender.close()
+    assert asked == [2]
+    assert "orders-0/0.log stays damaged: what is missing is too much" in caplog.text
