@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kbroker.protocol.errors import KafkaError
 from kbroker.segment.behind_damage import has_every_offset
+from kbroker.segment.known_epochs import last_batch
 from kbroker.segment.log import Log
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET
@@ -19,13 +20,10 @@ def end_of(segment: LogSegment) -> tuple[int, int] | None:
     try:
         if not segment.size or segment.index.damage(segment.size) is not None:
             return None
-        position = segment.index.lookup(segment.index.last_offset)[1]
-        found = None
-        for place, header in segment.headers(position):
-            found = place + header.size, header.next_offset
+        last = last_batch(segment)
     except (KafkaError, OSError):
         return None
-    return found
+    return None if last is None else (last[0] + last[1].size, last[1].next_offset)
 
 
 def hole_behind(log: Log, segment: LogSegment) -> tuple[int, int, int] | None:

@@ -322,7 +322,7 @@ class LogSegment:
                 return position, 0
         elif not patient and (self.file.descriptor < 0 or self._index is None or not self._index.is_at_hand):
             raise NotInMemory
-        indexed, position = self.index.lookup(offset)
+        indexed, position = self.index.lookup(offset, self.size)
         if position:
             try:
                 return self._scan(position, offset, indexed, patient)
@@ -444,8 +444,8 @@ class LogSegment:
 
         Looks as far back as the index entry before the last.
         """
-        indexed, _ = self.index.lookup(offset)
-        _, before = self.index.lookup(max(indexed - 1, self.base_offset))
+        indexed, _ = self.index.lookup(offset, self.size)
+        _, before = self.index.lookup(max(indexed - 1, self.base_offset), self.size)
         floor = self.base_offset
         for place, header in self.headers(before):
             if place >= position:

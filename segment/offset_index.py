@@ -15,6 +15,7 @@ from kbroker.segment.index_file import IndexFile
 from kbroker.segment.names import INDEX, file_name
 
 ENTRY = struct.Struct(">ii")
+MAX_LOG_SIZE = 1 << 31
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 """How far a segment's last offset may lie from its base offset."""
 
@@ -43,15 +44,19 @@ class OffsetIndex(IndexFile):
         """Add an entry beyond the last one."""
         self._append(ENTRY.pack(offset - self.base_offset, position))
 
-    def lookup(self, offset: int) -> tuple[int, int]:
-        """The greatest entry at or below offset: (offset, position); (base offset, 0) when there is none."""
+    def lookup(self, offset: int, log_size: int = MAX_LOG_SIZE) -> tuple[int, int]:
+        """The greatest entry at or below offset: (offset, position); (base offset, 0) when there is none, or none that
+        can be: below the base offset, or outside of the log.
+        """
         entry, _ = self._around(offset - self.base_offset)
-        return (self.base_offset, 0) if entry is None else (self.base_offset + entry[0], entry[1])
+        if entry is None or entry[0] < 0 or not 0 <= entry[1] < log_size:
+            return self.base_offset, 0
+        return self.base_offset + entry[0], entry[1]
 
-    def offset_at_or_after(self, position: int) -> int | None:
-        """Offset of the first entry at or behind a position (an upper bound for what a slice holds)."""
+    def position_at_or_after(self, position: int, log_size: int) -> int | None:
+        """Position of the first entry at or behind another one; None when there is none that lies in the log."""
         _, entry = self._around(position - 1, field=1)
-        return None if entry is None else self.base_offset + entry[0]
+        return None if entry is None or not position <= entry[1] < log_size else entry[1]
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above offset."""

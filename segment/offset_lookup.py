@@ -9,13 +9,16 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.records.batch import BatchHeader
 from kbroker.protocol.records.errors import UnpacksToMore
 from kbroker.protocol.records.message_set import messages
 from kbroker.protocol.records.record import find_time
 from kbroker.segment.file_records import FileRecords
+from kbroker.segment.files import NotInMemory
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.transaction_index import AbortedTransaction
 
@@ -108,11 +111,18 @@ def find_segment_offsets(log: Log, max_offsets: int, timestamp_ms: int) -> list[
 def find_aborted(
     segments: Sequence[LogSegment], records: FileRecords, upper: int | None, log_end_offset: int
 ) -> list[AbortedTransaction]:
-    """Aborted transactions that overlap a slice; its offsets end at the next index entry, and at `upper` if given."""
+    """Aborted transactions that overlap a slice.
+
+    Its offsets end before the batch at the next index entry (which may be damaged: only the batch is believed), where
+    that is not in memory with the segment, and at `upper` if given.
+    """
     number = max(bisect_right(segments, records.segment_base_offset, key=lambda segment: segment.base_offset) - 1, 0)
     end = None
     if segments[number].file is records.file:  # compaction may have replaced the slice's segment
-        end = segments[number].index.offset_at_or_after(records.position + records.size)
+        segment = segments[number]
+        position = segment.index.position_at_or_after(records.position + records.size, segment.size)
+        with suppress(KafkaError, NotInMemory):
+            end = None if position is None else segment.header_at(position, patient=False).base_offset
     if end is None:
         end = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
     return collect_aborted(segments, records.offset, end if upper is None else min(end, upper))

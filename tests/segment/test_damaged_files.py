@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.protocol.records.batch import read_header
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.segment.log import AppendOrigin, Log
 from kbroker.segment.log_config import LogConfig
@@ -37,4 +38,56 @@ def test_an_old_segment_that_is_recovered_after_a_clean_stop_does_not_set_produc
     assert [each.last_sequence for each in entry.batches][-1] == 29
     assert (log.directory / f"{end:020d}.snapshot").exists() == with_snapshots
     write(again, 30)
+    again.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("position", [-(1 << 31), -1, 1 << 20, (1 << 31) - 1])
+def test_an_index_entry_that_points_outside_of_its_log_costs_no_record(
+    tmp_path: Path, clean: bool, position: int
+) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 40)
+    count = len(log.segments)
+    log.close()
+    for index in sorted(log.directory.glob("*.index")):
+        data = bytearray(index.read_bytes())
+        data[4::8], data[5::8] = (bytes([byte]) * (len(data) // 8) for byte in position.to_bytes(4, signed=True)[:2])
+        data[6::8], data[7::8] = (bytes([byte]) * (len(data) // 8) for byte in position.to_bytes(4, signed=True)[2:])
+        index.write_bytes(data)
+    again = reopen(tmp_path, SMALL, clean=clean, recovery_point=40, high_watermark=40)
+    assert (len(again.segments), again.log_end_offset) == (count, 40)
+    for offset in range(40):
+        assert read_header(again.read(offset, 1).read()).base_offset == offset
+    again.close()
+
+
+def test_an_index_entry_that_says_a_negative_offset_hides_no_record(tmp_path: Path) -> None:
+    log = new_log(tmp_path, LogConfig(segment_bytes=100_000, index_interval_bytes=100))
+    fill(log, 40)
+    log.close()
+    (index,) = log.directory.glob("*.index")
+    data = bytearray(index.read_bytes())
+    data[8 * (len(data) // 16)] = 0x80
+    index.write_bytes(data)
+    again = reopen(tmp_path, clean=True, high_watermark=40)
+    for offset in range(40):
+        assert read_header(again.read(offset, 1).read()).base_offset == offset
+    again.close()
+
+
+def test_an_index_entry_that_says_too_low_an_offset_hides_no_aborted_transaction(tmp_path: Path) -> None:
+    log = new_log(tmp_path, LogConfig(segment_bytes=100_000, index_interval_bytes=100))
+    fill(log, 5)
+    write(log, 0)
+    log.append_as_leader(control_batch(ControlType.ABORT, 5, 0, 0, NOW), 0, NOW, AppendOrigin.COORDINATOR)
+    fill(log, 20)
+    log.close()
+    (index,) = log.directory.glob("*.index")
+    data = bytearray(index.read_bytes())
+    data[3::8] = bytes(len(data) // 8)
+    index.write_bytes(data)
+    again = reopen(tmp_path, clean=True, high_watermark=27)
+    (aborted,) = again.aborted_transactions(again.read(0, 1000))
+    assert (aborted.first_offset, aborted.last_offset) == (5, 6)
     again.close()

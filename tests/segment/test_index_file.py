@@ -48,7 +48,7 @@ def test_a_look_up_is_right_at_every_moment_of_a_write_out(tmp_path: Path) -> No
             at_each_line(
                 index.write_out,
                 IndexFile.write_out.__code__,
-                repeat(lambda: found.append((index.lookup(10), index.lookup(15), index.offset_at_or_after(16)))),
+                repeat(lambda: found.append((index.lookup(10), index.lookup(15), index.position_at_or_after(16, 99)))),
             )
     assert set(found) == {((10, 10), (15, 15), 16)}
     assert len(found) > 4
@@ -70,8 +70,8 @@ def test_a_write_out_at_any_moment_of_a_look_up_changes_nothing(tmp_path: Path, 
         for look_up, expected in (
             (lambda: index.lookup(35), (35, 35)),
             (lambda: index.lookup(20), (20, 20)),
-            (lambda: index.offset_at_or_after(36), 36),
-            (lambda: index.offset_at_or_after(21), 21),
+            (lambda: index.position_at_or_after(36, 99), 36),
+            (lambda: index.position_at_or_after(21, 99), 21),
         ):
             found: list[object] = []
             others = chain(repeat(lambda: None, line), [index.write_out])

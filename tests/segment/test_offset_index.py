@@ -45,9 +45,10 @@ def test_truncation_drops_entries_in_the_file_and_in_memory(tmp_path: Path) -> N
 
 def test_the_first_entry_at_or_behind_a_position(tmp_path: Path) -> None:
     index = index_of(tmp_path, 100)
-    assert index.offset_at_or_after(0) == 110
-    assert index.offset_at_or_after(51) == 120
-    assert index.offset_at_or_after(5001) is None
+    assert index.position_at_or_after(0, 10_000) == 50
+    assert index.position_at_or_after(51, 10_000) == 100
+    assert index.position_at_or_after(5001, 10_000) is None
+    assert index.position_at_or_after(51, 100) is None
     index.close()
 
 
