@@ -45,6 +45,7 @@ from kbroker.coordinator.topic_once import TopicOnce
 from kbroker.coordinator.topic_patterns import TopicPattern
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.replica.clocks import steady_ms
+from kbroker.replica.turns import finished
 
 if TYPE_CHECKING:
     from kbroker.config.broker_config import BrokerConfig
@@ -55,6 +56,8 @@ log = logging.getLogger(__name__)
 TOMBSTONES_AT_ONCE = 1000
 GROUPS_AT_ONCE = 500
 """Groups looked at before others get their turn."""
+MOST_UNSEEN = 10
+"""Topics that a member's expression is tried on at once."""
 MS_PER_MINUTE = 60_000
 MOST_UNWEIGHED = 2_000
 """Offsets in one commit for which records are made whether they fit a batch or not."""
@@ -76,6 +79,8 @@ class GroupCoordinator(GroupKeeper):
     ) -> None:
         super().__init__(config, replicas, executor, clock)
         self._chores: set[asyncio.Task[None]] = set()
+        self._looks: dict[TopicPattern, asyncio.Future[None]] = {}
+        """Expressions that a thread tries on names it has not seen."""
         self.topic = TopicOnce(OFFSETS_TOPIC)
         self.commits = 0
         """Commit requests that were written."""
@@ -246,6 +251,8 @@ class GroupCoordinator(GroupKeeper):
         regex = request.topic_regex
         if regex and request.pattern is None and not (isinstance(group, MixedGroup) and regex in group.patterns):
             return self._heartbeat_with_pattern(group_id, request, regex)
+        if isinstance(group, MixedGroup) and (behind := self._behind(group)):
+            return self._heartbeat_after_a_look(group_id, request, behind)
         if not isinstance(group, MixedGroup):
             group = self._newer_group(group_id, group, request)
         answer = group.heartbeat(request, self._clock())
@@ -254,9 +261,33 @@ class GroupCoordinator(GroupKeeper):
 
     async def _heartbeat_with_pattern(self, group_id: str, request: ConsumerHeartbeat, regex: str) -> ConsumerAnswer:
         """Have a thread look at all topics there are before the member's event."""
-        pattern = await asyncio.to_thread(TopicPattern, regex, list(self._replicas.metadata.topics))
-        answer = self.consumer_heartbeat(group_id, replace(request, pattern=pattern))
-        return answer if isinstance(answer, ConsumerAnswer) else await answer
+        pattern = await self._try_expression(TopicPattern, regex, list(self._replicas.metadata.topics))
+        return await finished(self.consumer_heartbeat(group_id, replace(request, pattern=pattern)))
+
+    def _behind(self, group: MixedGroup) -> list[TopicPattern]:
+        """Return expressions with many names yet to be tried on, as after a coordinator change: the log keeps none."""
+        topics = self._replicas.metadata
+        return [pattern for pattern in group.patterns.values() if len(pattern.unseen(topics)) > MOST_UNSEEN]
+
+    async def _heartbeat_after_a_look(
+        self, group_id: str, request: ConsumerHeartbeat, behind: Sequence[TopicPattern]
+    ) -> ConsumerAnswer:
+        """Have a thread try the expressions; other members, whose heartbeats come meanwhile, wait for the same look."""
+        for pattern in behind:
+            look = self._looks.get(pattern)
+            if look is None:
+                look = self._looks[pattern] = asyncio.ensure_future(self._look(pattern))
+            await asyncio.shield(look)
+        return await finished(self.consumer_heartbeat(group_id, request))
+
+    async def _look(self, pattern: TopicPattern) -> None:
+        try:
+            pattern.learn(await self._try_expression(pattern.look_at, pattern.unseen(self._replicas.metadata)))
+        finally:
+            del self._looks[pattern]
+
+    def _try_expression(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._replicas.workers.expressions, function, *arguments)
 
     def _newer_group(self, group_id: str, former: Group | None, request: ConsumerHeartbeat) -> MixedGroup:
         """Return the group that a member of the newer protocol joins; a classic one is turned into it."""

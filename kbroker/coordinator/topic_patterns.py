@@ -1,7 +1,7 @@
 """Regular expressions that members subscribe with: RE2 syntax, matched against whole topic names (KIP-848).
 
 RE2 needs time in proportion to the text, but an expression of a few bytes may need milliseconds for each name: each is
-looked at once, and those that are there when a member brings an expression by a thread.
+looked at once, and many of them by a thread: when a member brings an expression, or a group comes to this broker.
 """
 
 from __future__ import annotations
@@ -59,19 +59,27 @@ class TopicPattern:
             ) from None
         self._seen_updates = -1
         self._matched: frozenset[str] = frozenset()
-        self._looked_at: dict[str, bool] = {}
-        self._look_at(names)
+        self._looked_at = self.look_at(names)
+
+    def unseen(self, topics: Topics) -> list[str]:
+        """Return the names that were not looked at yet."""
+        if topics.updates == self._seen_updates:
+            return []
+        return [name for name in topics.topics if name not in self._looked_at]
+
+    def look_at(self, names: Iterable[str]) -> dict[str, bool]:
+        """Return which names match; a thread may do it, as nothing is remembered."""
+        return {name: self._pattern.fullmatch(name) is not None for name in names}
+
+    def learn(self, found: Mapping[str, bool]) -> None:
+        """Remember what `look_at` found."""
+        self._looked_at.update(found)
 
     def matches(self, topics: Topics) -> frozenset[str]:
         """Return the names of the topics that match, internal ones too: as in Kafka, the expression alone decides."""
         if topics.updates != self._seen_updates:
+            self.learn(self.look_at(self.unseen(topics)))
             self._seen_updates = topics.updates
-            self._look_at(topics.topics)
             self._looked_at = {name: self._looked_at[name] for name in topics.topics}
             self._matched = frozenset(name for name, matches in self._looked_at.items() if matches)
         return self._matched
-
-    def _look_at(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name not in self._looked_at:
-                self._looked_at[name] = self._pattern.fullmatch(name) is not None

@@ -8,6 +8,7 @@
     tending(log_dir)    1 per directory      checkpoints, retention, what is to be removed
     upkeep              background.threads   open, make, move, remove logs
     loading             2                    read what coordinators left in their partitions
+    expressions         2                    try members' regular expressions on the names of topics
 
 So a slow disk holds up its own logs only, and a flood of batches that unpack to much only others like them. Threads
 start when there is work for them: a pool that nobody needs costs nothing.
@@ -23,6 +24,10 @@ FOLLOWING_THREADS = 4
 READING_THREADS = 4
 TENDING_THREADS = 1
 LOADING_THREADS = 2
+EXPRESSION_THREADS = 2
+
+KINDS = "preparing", "upkeep", "loading", "expressions"
+"""Pools that work for all log directories."""
 
 
 class _Pool(ThreadPoolExecutor):
@@ -47,6 +52,7 @@ class Workers:
         self.preparing: ThreadPoolExecutor = _Pool(preparing_threads, thread_name_prefix="preparing")
         self.upkeep: ThreadPoolExecutor = _Pool(upkeep_threads, thread_name_prefix="upkeep")
         self.loading = _Pool(LOADING_THREADS, thread_name_prefix="loading")
+        self.expressions = _Pool(EXPRESSION_THREADS, thread_name_prefix="expressions")
         self._by_disk: dict[tuple[str, str], _Pool] = {}
 
     def resize(self, preparing_threads: int, upkeep_threads: int) -> None:
@@ -83,13 +89,13 @@ class Workers:
 
     def depths(self) -> list[tuple[str, str, int, int]]:
         """Return of each pool what it does, for which log directory ("" for all), what waits for it, its threads."""
-        pools = [(name, "", getattr(self, name)) for name in ("preparing", "upkeep", "loading")]
+        pools = [(name, "", getattr(self, name)) for name in KINDS]
         pools += [(kind, log_dir, pool) for (kind, log_dir), pool in list(self._by_disk.items())]
         return [(kind, log_dir, pool._work_queue.qsize(), len(pool._threads)) for kind, log_dir, pool in pools]
 
     def close(self) -> None:
         """Wait for what is under way; what has not begun is dropped."""
-        for pool in (self.preparing, self.upkeep, self.loading, *self._by_disk.values()):
+        for pool in (*(getattr(self, kind) for kind in KINDS), *self._by_disk.values()):
             pool.shutdown(wait=True, cancel_futures=True)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from kbroker.coordinator import group_coordinator
 from kbroker.coordinator.consumer_group import ConsumerHeartbeat
+from kbroker.coordinator.group_coordinator import MOST_UNSEEN
 from kbroker.coordinator.topic_patterns import TopicPattern
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from tests.kbroker.coordinator.conftest import Coordinated
@@ -75,3 +76,56 @@ async def test_a_thread_looks_at_all_topics_for_an_expression_that_is_new(
     assert (await settled(groups.consumer_heartbeat("g", join))).epoch == 1
     assert (await settled(groups.consumer_heartbeat("g", replace(join, member_id="b")))).epoch == 2
     assert made == [("(", False), ("t.*", False)]
+
+
+async def test_after_a_coordinator_change_a_thread_looks_at_all_topics_once_for_all_members(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[tuple[int, bool]] = []
+    look_at = TopicPattern.look_at
+
+    def noted(pattern: TopicPattern, names: list[str]) -> dict[str, bool]:
+        if names:
+            looks.append((len(names), threading.current_thread() is threading.main_thread()))
+        return look_at(pattern, names)
+
+    await coordinated.lead()
+    join = ConsumerHeartbeat("a", 0, rebalance_timeout_ms=1000, topic_regex="t.*", owned={})
+    for member_id in "ab":
+        await settled(coordinated.groups.consumer_heartbeat("g", replace(join, member_id=member_id)))
+    await coordinated.restart()
+    await coordinated.lead()
+    topics = coordinated.played.replicas.metadata.topics
+    topics.update((f"t{number}", next(iter(topics.values()))) for number in range(2 * MOST_UNSEEN))
+    monkeypatch.setattr(TopicPattern, "look_at", noted)
+    beats = [ConsumerHeartbeat("a", 1), ConsumerHeartbeat("b", 2)]
+    answers = [coordinated.groups.consumer_heartbeat("g", beat) for beat in beats]
+    assert [(await settled(answer)).member_id for answer in answers] == ["a", "b"]
+    assert looks == [(len(topics), False)]
+
+
+async def test_expressions_that_take_long_hold_up_no_other_threads(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def slow(expression: str, names: list[str]) -> TopicPattern:
+        go_on.wait(60)
+        return TopicPattern(expression, names)
+
+    monkeypatch.setattr(group_coordinator, "TopicPattern", slow)
+    await coordinated.lead()
+    join = ConsumerHeartbeat("a", 0, rebalance_timeout_ms=1000, owned={})
+    joining = [
+        asyncio.ensure_future(
+            settled(coordinated.groups.consumer_heartbeat(f"g{number}", replace(join, topic_regex=f"t{number}")))
+        )
+        for number in range(100)
+    ]
+    try:
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "others'"), 30) == "others'"
+        assert not any(each.done() for each in joining)
+    finally:
+        go_on.set()
+    assert [answer.epoch for answer in await asyncio.gather(*joining)] == [1] * 100

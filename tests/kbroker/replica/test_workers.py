@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 
 import pytest
 
-from kbroker.replica.workers import Workers
+from kbroker.replica.workers import KINDS, Workers
 from tests.fixtures.threads import no_more_threads
 
 
@@ -28,7 +28,7 @@ def kinds(workers: Workers) -> dict[str, Executor]:
         )
         for disk in ("a", "b")
     }
-    return {"preparing": workers.preparing, "upkeep": workers.upkeep, "loading": workers.loading, **by_disk}
+    return {kind: getattr(workers, kind) for kind in KINDS} | by_disk
 
 
 @pytest.mark.parametrize("stuck", sorted(kinds(Workers())))
