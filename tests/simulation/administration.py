@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from kbroker.aio import Admin
 from kbroker.client.types import TopicPartition
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from tests.simulation.acknowledged_changes import AcknowledgedChanges, Register
 from tests.simulation.clients import FAILURES, MIN_IN_SYNC, REQUEST_S
 
@@ -90,6 +91,23 @@ def _settings(rng: random.Random, topic: str, partitions: int, broker_ids: list[
         lambda admin: admin.alter_configs("topic", topic, {key: value}),
         {("setting", topic, key): value},
     )
+
+
+def draw_long(rng: random.Random, topic: str, partitions: int, broker_ids: list[int]) -> Change:
+    """Return something that takes a controller several steps."""
+    if rng.random() < 0.5:
+        return _replicas(rng, topic, partitions, broker_ids)
+    name = _other_topic(rng)
+
+    async def create_and_delete(admin: Admin) -> None:
+        try:
+            await admin.create_topic(name, partitions=3, replication_factor=len(broker_ids))
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        await admin.delete_topic(name)
+
+    return Change(f"create and delete {name}", create_and_delete, {("topic", name): None})
 
 
 def _other_topic(rng: random.Random) -> str:

@@ -71,7 +71,7 @@ def depose_between_markers(world: World) -> tuple[str, Undo]:
     looking = asyncio.get_running_loop().create_task(_once_decided(world, "is deposed", depose))
 
     def end() -> None:
-        _ended(looking)
+        ended(looking)
         world.network.mend()
 
     return "whoever decides a transaction is deposed", end
@@ -90,7 +90,7 @@ def kill_between_markers(world: World) -> tuple[str, Undo]:
     looking = asyncio.get_running_loop().create_task(_once_decided(world, "is killed", kill_it))
 
     def start_again() -> None:
-        _ended(looking)
+        ended(looking)
         for each in killed:
             world.start(each)
 
@@ -107,7 +107,8 @@ async def _once_decided(world: World, what: str, do: Callable[[int], None]) -> N
     do(deciding.broker_id)
 
 
-def _ended(looking: asyncio.Task[None]) -> None:
+def ended(looking: asyncio.Task[None]) -> None:
+    """Look no longer."""
     if looking.done():
         looking.result()
     looking.cancel()

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from tests.simulation import administration
 from tests.simulation.deaths import (
+    BETWEEN_LOOKS_S,
     PARTITIONS,
     TOPIC,
     Undo,
     depose_between_markers,
+    ended,
     kill,
     kill_between_markers,
     kill_controller,
@@ -31,6 +33,10 @@ from tests.simulation.zookeeper import ODDITIES
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+
+BEGUN_S = 0.005
+"""On the average, how long a change goes on until its controller ends."""
 
 
 def stand_still(world: World) -> tuple[str, Undo]:
@@ -162,6 +168,26 @@ def move_from_busy_leader(world: World) -> tuple[str, Undo]:
     return f"broker {leader} is busy: {change.text}", undo.close
 
 
+def depose_in_a_change(world: World) -> tuple[str, Undo]:
+    """A controller ends while it moves replicas or deletes a topic: what it has begun is the next one's."""
+    change = administration.draw_long(world.rng, TOPIC, PARTITIONS, sorted(world.brokers))
+    admin, later_s = world.simulation.machine(f"admin-{world.events}"), world.rng.expovariate(1 / BEGUN_S)
+    admin.create_task(administration.carry_out(world.bootstrap, change, world.changes), name="administration")
+
+    async def depose() -> None:
+        while not world.zookeeper.under_way():  # noqa: ASYNC110
+            await asyncio.sleep(BETWEEN_LOOKS_S)
+        await asyncio.sleep(later_s)
+        world.tell(f"world: controller {world.controller_id()} is deposed: {'; '.join(world.zookeeper.under_way())}")
+        world.zookeeper.depose()
+
+    deposing = asyncio.get_running_loop().create_task(depose())
+    undo = contextlib.ExitStack()
+    undo.callback(world.leave, admin)
+    undo.callback(ended, deposing)
+    return f"whoever is to carry it out is deposed: {change.text}", undo.close
+
+
 EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {
     kill: 2,
     kill_controller: 2,
@@ -184,6 +210,7 @@ EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {
     move_from_busy_leader: 3,
     kill_between_markers: 5,
     depose_between_markers: 3,
+    depose_in_a_change: 3,
     lose_answers: 3,
     odd_zookeeper: 2,
 }

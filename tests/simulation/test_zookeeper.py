@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kbroker.controller import zookeeper
+from kbroker.controller import znodes, zookeeper
 from kbroker.controller.znode_operations import BadVersion, Create, NodeExists, NoNode, SessionExpired, SetData
+from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment
 from kbroker.controller.zookeeper import ZooKeeper
 from tests.simulation.loop import Machine, Simulation
 from tests.simulation.network import Network
@@ -157,3 +159,18 @@ def test_an_odd_server_leaves_who_asks_without_an_answer_whether_it_was_done_or_
     assert ensemble.simulation.run(30, task.done)
     assert isinstance(task.exception(), NodeExists if is_done else SessionExpired if told else type(None))
     assert told == (["expired"] if oddity == "expired" else [])
+
+
+def test_what_a_controller_has_yet_to_finish_stands_in_the_tree() -> None:
+    server = Ensemble(1).server
+    assert server.under_way() == []
+    assignment = TopicAssignment(None, {0: ReplicaAssignment((3, 2, 1), (3,), (1,)), 1: ReplicaAssignment((1, 2))})
+    nodes: dict[str, Any] = {
+        "/brokers/topics": SimpleNamespace(children={"t": None}),
+        "/brokers/topics/t": SimpleNamespace(data=znodes.encode_topic(assignment)),
+        "/admin/delete_topics": SimpleNamespace(children={"u": None}),
+    }
+    server.tree.nodes.update(nodes)
+    assert server.under_way() == ["t-0 moves", "u is to be deleted"]
+    assert [server.is_replica(each, "t", 1) for each in (1, 2, 3)] == [True, True, False]
+    assert not server.is_replica(1, "u", 0)

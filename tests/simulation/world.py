@@ -202,6 +202,14 @@ class SimulatedBroker:
         """Return the logs it has."""
         return (each.log for each in self.hosted())
 
+    def leftovers(self) -> list[str]:
+        """Partitions of which it has a log, though it is no replica."""
+        logs = {} if self._broker is None else self._broker.logs.logs
+        is_replica = self._world.zookeeper.is_replica
+        return [
+            f"{self.host} has {topic}-{each}" for topic, each in logs if not is_replica(self.broker_id, topic, each)
+        ]
+
     def check_controller(self) -> None:
         """Let the controller, if it is here and has nothing half done, say whether what it knows agrees."""
         runner = None if self._broker is None else self._broker._controller
@@ -472,6 +480,8 @@ class World:
             raise PromiseBroken(f"replicas of {late} are not in sync {READY_S:g} s after all was healed")
         if not self.simulation.run(READY_S, lambda: not self.changes.lost(self.zookeeper.register)):
             raise PromiseBroken("; ".join(self.changes.lost(self.zookeeper.register)))
+        if not self.simulation.run(READY_S, lambda: not self._unfinished()):
+            raise PromiseBroken(f"{READY_S:g} s after all was healed: {'; '.join(self._unfinished())}")
         reader = clients.FinalReading(self.trial, self.bootstrap, self.rng)
         task = clients.begin(self.simulation.machine("final-reader"), reader)
         self.simulation.run(FINAL_S, task.done)
@@ -486,6 +496,11 @@ class World:
         if judgement.verdict == VALID or judgement.reason == NOTHING_DONE:
             return ""
         return f"{judgement.verdict}: {judgement.reason}"
+
+    def _unfinished(self) -> list[str]:
+        """What administrators asked for and is not done yet, on the brokers' disks too."""
+        leftovers = (each.leftovers() for each in self.brokers.values())
+        return [*self.zookeeper.under_way(), *(each for some in leftovers for each in some)]
 
 
 class _Lines(logging.Handler):

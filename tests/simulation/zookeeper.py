@@ -26,6 +26,7 @@ from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
 from kbroker.controller.zookeeper import STAND_IN_NODE
 from kbroker.dev.stand_in.connection import Connection
+from kbroker.dev.stand_in.operations import Deleted
 from kbroker.dev.stand_in.service import Moment, Service
 from kbroker.dev.stand_in.tree import Tree
 from tests.simulation.acknowledged_changes import Register
@@ -83,6 +84,24 @@ class ZooKeeperServer:
             f"{topic}-{each}" for each, replicas in wanted.items() if set(self.isr(topic, int(each))) != set(replicas)
         ]
 
+    def under_way(self) -> list[str]:
+        """What somebody has asked for and a controller has yet to finish: moves of partitions, deletions of topics."""
+        moving = [
+            f"{name}-{each} moves"
+            for name in self._children("/brokers/topics")
+            for kind in ("adding_replicas", "removing_replicas")
+            for each in self._of(f"/brokers/topics/{name}").get(kind) or ()
+        ]
+        return [
+            *dict.fromkeys(moving),
+            *(f"{name} is to be deleted" for name in self._children("/admin/delete_topics")),
+        ]
+
+    def is_replica(self, broker_id: int, topic: str, partition: int) -> bool:
+        """Whether a broker is to have a partition."""
+        replicas = self._of(f"/brokers/topics/{topic}").get("partitions", {}).get(str(partition), ())
+        return broker_id in replicas
+
     def register(self, register: Register) -> Any:
         """What there is of something that administrators change."""
         match register:
@@ -93,6 +112,10 @@ class ZooKeeperServer:
             case "setting", topic, key:
                 return self._of(f"/config/topics/{topic}").get("config", {}).get(key)
         raise AssertionError(f"nobody knows what {register} is")
+
+    def _children(self, path: str) -> list[str]:
+        node = self.tree.nodes.get(path)
+        return [] if node is None else sorted(node.children)
 
     def _of(self, path: str) -> dict[str, Any]:
         """A node's content; nothing where there is none."""
@@ -107,6 +130,12 @@ class ZooKeeperServer:
         node = self.tree.nodes.get(f"/brokers/ids/{broker_id}")
         if node is not None:
             self._service._end(node.owner, self._moment())
+            self._answer()
+
+    def depose(self) -> None:
+        """Let somebody else be the controller: its node goes, and all sessions stay, so that no broker comes anew."""
+        if "/controller" in self.tree.nodes:
+            self.tree._carry_out([Deleted("/controller")], self._moment().wall_ms)
             self._answer()
 
     def _moment(self) -> Moment:
