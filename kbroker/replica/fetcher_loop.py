@@ -292,7 +292,7 @@ class FetcherLoop:
             if data.records:
                 size += len(data.records)
                 hosted = each.fetched.hosted
-                in_thread = in_thread or hosted.flush_messages != FLUSH_NEVER or hosted.is_slow
+                in_thread = in_thread or hosted.flush_messages != FLUSH_NEVER or hosted.is_slow or bool(hosted.tail)
             elif data.diverging_epoch.epoch >= 0:
                 in_thread = True
         self._manager.totals.replicated_in += size

@@ -57,7 +57,7 @@ class HostedPartition:
         self.log_start_offset = log.log_start_offset
         """As last told to those who wait."""
         self.tail: asyncio.Future[Any] | None = None
-        """The last append that runs in a worker thread; later appends wait for it, so that order is kept."""
+        """The last append that runs in a worker thread, or the end of a move. Later appends wait for it, in order."""
         self.write: asyncio.Future[AppendResult] | None = None
         """The one that a worker thread writes into the log at this moment."""
         self.changing: asyncio.Future[None] | None = None

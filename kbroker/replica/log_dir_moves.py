@@ -144,8 +144,8 @@ class LogDirMoves:
             throttle.record(size, manager.steady())
             if size >= PORTION_BYTES:
                 return False
-            finish = manager.logs.finish_move
-            return await self._in_thread(finish, hosted.topic, hosted.partition, future, PORTION_BYTES)
+            finishing = hosted.tail = asyncio.ensure_future(self._finish(hosted, future, hosted.tail))
+            return await self._to_its_end(finishing)
         except KafkaError as error:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 raise
@@ -153,9 +153,26 @@ class LogDirMoves:
             await asyncio.sleep(manager.config.replica_fetch_backoff_ms / 1000)
             return False
 
+    async def _finish(self, hosted: HostedPartition, future: Log, before: asyncio.Future[Any] | None) -> bool:
+        """Let the copy take the log's place, in its turn among the appends: else these would wait for the disk that it
+        moves to, and the event loop with them.
+        """
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            finish = self._manager.logs.finish_move
+            return await self._in_thread(finish, hosted.topic, hosted.partition, future, PORTION_BYTES)
+        finally:
+            if hosted.tail is asyncio.current_task():
+                hosted.tail = None
+
     async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Run in a worker thread; whoever is cancelled ends after the thread, for the logs may be closed next."""
-        running = asyncio.get_running_loop().run_in_executor(self._manager.workers.upkeep, function, *arguments)
+        """Run in a worker thread."""
+        run = asyncio.get_running_loop().run_in_executor
+        return await self._to_its_end(run(self._manager.workers.upkeep, function, *arguments))
+
+    async def _to_its_end(self, running: asyncio.Future[Result]) -> Result:
+        """Wait for it; whoever is cancelled ends after what runs, for the logs may be closed next."""
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from kbroker.config.broker_config import BrokerConfig
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.replication import StopReplicaRequest
 from kbroker.replica import log_dir_moves
+from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.log_dir_states import log_dir_states
+from kbroker.segment.files import Files
+from kbroker.segment.log import AppendResult
 from kbroker.segment.log_move import copy_portion
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of
@@ -36,6 +40,11 @@ class Moving(Played):
         for number in range(batches):
             append(self, 0, b"%d" % number)
         return self
+
+    async def append(self, value: bytes) -> None:
+        """It may come just when the copy takes the log's place, and waits for that."""
+        (answer,) = await send(self, request_for((0, one_batch(value)), acks=1))
+        assert answer.error_code is ErrorCode.NONE
 
     def dirs(self) -> list[tuple[str, bool, int]]:
         """Directory, is it a copy, lag: of partition 0."""
@@ -84,15 +93,15 @@ def let_go(broker: Moving) -> None:
 async def test_a_replica_serves_before_while_and_after_it_moves(moving: Moving) -> None:
     size = moving.read()
     assert await moving.alter(moving.other) is ErrorCode.NONE
-    append(moving, 0, b"meanwhile")
+    await moving.append(b"meanwhile")
     await moving.until_moved(moving.other)
     assert moving.read() > size
-    append(moving, 0, b"afterwards")
+    await moving.append(b"afterwards")
     assert moving.read(6) > 0
     assert (Path(moving.other) / f"{TOPIC}-0").is_dir()
     assert await moving.alter(moving.first) is ErrorCode.NONE
     await moving.until_moved(moving.first)
-    append(moving)
+    await moving.append(b"at last")
     assert moving.read(7) > 0
 
 
@@ -212,7 +221,7 @@ async def test_a_destination_that_fails_ends_the_move_and_the_replica_serves_on(
     moving.logs.mark_offline(moving.other, OSError(5, "I/O error"))
     let_go(moving)
     await until(lambda: not moving.replicas._moves._moves, MOVE_S)
-    append(moving)
+    await moving.append(b"at last")
     assert moving.read(5) > 0
     assert moving.dirs() == [("logs", False, 0)]
 
@@ -242,3 +251,36 @@ async def test_a_copy_that_cannot_be_read_is_tried_again(moving: Moving, monkeyp
     await moving.alter(moving.other)
     await moving.until_moved(moving.other)
     assert not failures
+
+
+class SlowToName(Files):
+    """A disk that takes its time to let a copy take its log's place."""
+
+    __slots__ = ("goes_on", "is_asked")
+
+    def __init__(self) -> None:
+        self.is_asked, self.goes_on = threading.Event(), threading.Event()
+
+    def rename(self, source: str, target: str) -> None:
+        if source.endswith("-future"):
+            self.is_asked.set()
+            assert self.goes_on.wait(20)
+        super().rename(source, target)
+
+
+async def test_the_loop_does_not_wait_for_the_disk_that_a_replica_is_moved_to(tmp_path: Path) -> None:
+    files = SlowToName()
+    moving = await Moving(tmp_path, files=files).begin()
+    log = moving.replicas.hosted[TOPIC, 0].log
+    assert await moving.alter(moving.other) is ErrorCode.NONE
+    await until(files.is_asked.is_set)
+    answers = [DelayedAnswer(60_000, list) for _ in range(2)]
+    for answer in answers:
+        moving.replicas.append(TOPIC, 0, one_batch(), -1, 0, answer)
+    assert (log.log_end_offset, log.log_dir) == (5, moving.first)
+    files.goes_on.set()
+    results = [(await asyncio.wait_for(answer.future, 20))[0] for answer in answers if answer.future is not None]
+    assert [(type(result), result.base_offset) for result in results] == [(AppendResult, 5), (AppendResult, 6)]
+    await moving.until_moved(moving.other)
+    assert (log.log_end_offset, moving.replicas.hosted[TOPIC, 0].tail) == (7, None)
+    await moving.close()
