@@ -82,3 +82,16 @@ def test_a_write_out_at_any_moment_of_a_look_up_changes_nothing(tmp_path: Path, 
             for number in range(21, 41):
                 index.append(number, number)
     index.close()
+
+
+@pytest.mark.parametrize("line", range(8))
+def test_a_look_up_is_right_while_the_file_is_cut(tmp_path: Path, line: int) -> None:
+    index = OffsetIndex(FilePool(capacity=8), Folder(str(tmp_path)), 0, 8000)
+    for number in range(1, 1001):
+        index.append(number, number)
+    index.write_out()
+    found: list[object] = []
+    others = chain(repeat(lambda: None, line), [lambda: index.cut(5)])
+    at_each_line(lambda: found.append(index.lookup(990)), IndexFile._look.__code__, others)
+    assert found in ([(990, 990)], [(5, 5)])
+    index.close()

@@ -1,5 +1,7 @@
 """What holds the last stable offset back."""
 
+import threading
+from collections.abc import Iterator
 from random import Random
 
 from kbroker.segment.undecided import UndecidedTransactions
@@ -51,3 +53,23 @@ def test_any_interleaving_agrees_with_looking_at_all_of_them() -> None:
                 known = {first: marker for first, marker in known.items() if marker is None or marker >= watermark}
             assert transactions.first_unstable_offset == min(known, default=None)
             assert list(transactions.open) == sorted(first for first, marker in known.items() if marker is None)
+
+
+def test_a_transaction_that_begins_while_others_are_forgotten_is_not_forgotten() -> None:
+    transactions = UndecidedTransactions()
+    beginning = threading.Thread(target=transactions.begin, args=(2, 20))
+
+    class LookedThrough(dict[int, None]):
+        """Lets another thread begin a transaction just when it was found that there is none."""
+
+        def __iter__(self) -> Iterator[int]:
+            found = list(super().__iter__())
+            if beginning.ident is None:
+                beginning.start()
+                beginning.join(0.2)
+            return iter(found)
+
+    transactions._all = LookedThrough()
+    transactions.replicated(10)
+    beginning.join(20)
+    assert transactions.first_unstable_offset == 20

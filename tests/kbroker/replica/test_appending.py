@@ -15,6 +15,7 @@ import pytest
 
 from kbroker.handlers.produce import produce
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.replication import StopReplicaRequest
 from kbroker.protocol.records.compression import CompressionType
 from kbroker.protocol.records.record import Record, encode_batch
 from kbroker.replica.appending import room_on_loop
@@ -275,9 +276,9 @@ class SlowDisk:
         pool.pace.note(time.monotonic() - SLOW_S)
         pool.files = self.files = Behind()
 
-    def append(self, acks: int = -1) -> DelayedAnswer:
+    def append(self, acks: int = -1, partition: int = 0) -> DelayedAnswer:
         answer = DelayedAnswer(60_000, list)
-        self.played.replicas.append(TOPIC, 0, one_batch(), acks, 0, answer)
+        self.played.replicas.append(TOPIC, partition, one_batch(), acks, 0, answer)
         assert answer.future is not None
         return answer
 
@@ -325,6 +326,38 @@ async def test_a_partition_keeps_its_role_until_what_is_being_written_is_written
     assert await slow_disk.outcomes(written, waits) == [0, 1]
     await change
     assert hosted.log.leader_epochs.entries == ((0, 0), (1, 1))
+
+
+async def test_nothing_is_written_to_a_partition_whose_change_of_role_waits_for_another_one(played: Played) -> None:
+    await played.lead((0, 1))
+    slow_disk, hosted = SlowDisk(played), played.replicas.hosted[TOPIC, 0]
+    written = slow_disk.append(partition=1)
+    await slow_disk.until_it_writes()
+    change = asyncio.ensure_future(played.lead((0, 1), leader_epoch=1, partition_epoch=1))
+    await until(lambda: hosted.changing is not None)
+    waits = slow_disk.append()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (change.done(), hosted.log.log_end_offset) == (False, 0)
+    assert await slow_disk.outcomes(written, waits) == [0, 0]
+    await change
+    assert hosted.log.leader_epochs.entries == ((1, 0),)
+
+
+async def test_a_replica_is_stopped_when_what_is_being_written_is_written(slow_disk: SlowDisk) -> None:
+    replicas, hosted = slow_disk.played.replicas, slow_disk.hosted
+    written = slow_disk.append(acks=1)
+    await slow_disk.until_it_writes()
+    state = StopReplicaRequest.StopReplicaPartitionState(partition_index=0, leader_epoch=1, delete_partition=False)
+    topic = StopReplicaRequest.StopReplicaTopicState(topic_name=TOPIC, partition_states=[state])
+    order = StopReplicaRequest(controller_id=1, controller_epoch=1, broker_epoch=7, topic_states=[topic])
+    stop = asyncio.ensure_future(replicas.stop_replicas(order))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (stop.done(), replicas.replica(TOPIC, 0)) == (False, hosted)
+    assert await slow_disk.outcomes(written) == [0]
+    await stop
+    assert replicas.replica(TOPIC, 0) is None
 
 
 async def test_what_waits_for_a_slow_disk_is_refused_by_a_broker_that_leads_no_more(slow_disk: SlowDisk) -> None:
