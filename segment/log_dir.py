@@ -153,7 +153,7 @@ class LogDir:
         None where that is not known for sure.
         """
         session, _, place = (self.files.read_file(self._file(checkpoints.SESSION)) or b"").partition(b" ")
-        return int(session) if place and place == self._own_place() else None
+        return int(session) if session.removeprefix(b"-").isdigit() and place == self._own_place() else None
 
     def write_clean_marker(self) -> None:
         """The last write of an orderly stop. None after a loss of power that `note_boot` has not yet settled."""

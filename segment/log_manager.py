@@ -182,6 +182,8 @@ class LogManager:
     def stored_broker_id(self) -> int | None:
         """broker.id of meta.properties, None when there is none. Raises LogDirError when directories disagree."""
         found = self._stored("broker.id")
+        if found is not None and not (found.isascii() and found.isdigit()):
+            raise LogDirError(f"meta.properties says broker.id={found}, which is no number: correct it")
         return None if found is None else int(found)
 
     def stored_cluster_id(self) -> str | None:

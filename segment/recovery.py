@@ -211,14 +211,16 @@ class _Opening:
         for name, file in parsed:
             if file.offset not in known and file.suffix not in (LOG, SNAPSHOT):
                 self._remove(name, "it belongs to no log file")
-        indexed = {file.offset for _, file in parsed if file.suffix == names.INDEX}
+        indexed, timed = (
+            {file.offset for _, file in parsed if file.suffix == suffix} for suffix in (names.INDEX, names.TIME_INDEX)
+        )
         self._transactional = {file.offset for _, file in parsed if file.suffix == names.TRANSACTION_INDEX}
         for base in bases:
             segment = LogSegment(self.setup.pool, self.folder, base, self.config, self.setup.now_ms)
             segment.size = segment.trusted_from = segment.file.file_size()
             segment.forget_timestamps()
             self.segments.append(segment)
-            if segment.size and (base not in indexed or self._is_damaged(segment, base in self._transactional)):
+            if segment.size and (base not in indexed & timed or self._is_damaged(segment, base in self._transactional)):
                 self._without_index.add(base)
         self._keep_snapshots(bases, sorted(file.offset for _, file in parsed if file.suffix == SNAPSHOT))
         if not self.segments:

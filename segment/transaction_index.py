@@ -44,6 +44,11 @@ class TransactionIndex(PooledFile):
         if len(data) % ENTRY.size:
             raise ValueError(f"{self.path}: {len(data)} bytes are no whole number of {ENTRY.size}-byte entries")
         self._entries = [parse_entry(data, position) for position in range(0, len(data), ENTRY.size)]
+        before = base_offset - 1
+        for each in self._entries:
+            if each.producer_id < 0 or not 0 <= each.first_offset <= each.last_offset or each.last_offset <= before:
+                raise ValueError(f"{self.path}: {each} behind offset {before} makes no sense")
+            before = each.last_offset
 
     @property
     def entries(self) -> tuple[AbortedTransaction, ...]:

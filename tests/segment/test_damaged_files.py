@@ -6,8 +6,11 @@ import pytest
 
 from kbroker.protocol.records.batch import read_header
 from kbroker.protocol.records.control import ControlType, control_batch
+from kbroker.segment.files import Files
 from kbroker.segment.log import AppendOrigin, Log
 from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_dir import LogDir
+from kbroker.segment.log_manager import LogDirError, LogManager
 from tests.segment.batches import NOW, batch, fill, new_log, reopen
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100, retention_ms=-1)
@@ -91,3 +94,51 @@ def test_an_index_entry_that_says_too_low_an_offset_hides_no_aborted_transaction
     (aborted,) = again.aborted_transactions(again.read(0, 1000))
     assert (aborted.first_offset, aborted.last_offset) == (5, 6)
     again.close()
+
+
+def test_a_time_index_that_is_gone_hides_no_record_from_a_search_by_time(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 40)
+    log.close()
+    (log.directory / f"{0:020d}.timeindex").unlink()
+    again = reopen(tmp_path, SMALL, clean=True, high_watermark=40)
+    found = again.offset_for_timestamp(NOW + 3)
+    assert found is not None
+    assert found.offset == 3
+    again.close()
+
+
+@pytest.mark.parametrize("byte", [2, 10, 18, 34 + 18])
+def test_an_aborted_transaction_that_cannot_be_is_looked_up_anew(tmp_path: Path, byte: int) -> None:
+    log = new_log(tmp_path, SMALL)
+    for sequence in range(2):
+        write(log, sequence)
+        log.append_as_leader(control_batch(ControlType.ABORT, 5, 0, 0, NOW), 0, NOW, AppendOrigin.COORDINATOR)
+    fill(log, 30)
+    log.close()
+    index = log.directory / f"{0:020d}.txnindex"
+    whole = index.read_bytes()
+    data = bytearray(whole)
+    data[byte] ^= 0x80
+    index.write_bytes(data)
+    again = reopen(tmp_path, SMALL, clean=True, high_watermark=34)
+    found = again.aborted_transactions(again.read(0, 10_000))
+    assert [(each.first_offset, each.last_offset) for each in found] == [(0, 1), (2, 3)]
+    assert index.read_bytes() == whole
+    again.close()
+
+
+def test_a_broker_id_that_is_no_number_is_named(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1x\n")
+    with pytest.raises(LogDirError, match="which is no number"):
+        LogManager([tmp_path]).stored_broker_id()
+
+
+def test_a_session_that_is_no_number_is_nobodys(tmp_path: Path) -> None:
+    directory = LogDir(str(tmp_path), Files())
+    directory.open()
+    directory.note_session(123)
+    noted = tmp_path / "kbroker-session"
+    noted.write_bytes(noted.read_bytes().replace(b"123", b"1s3"))
+    assert directory.former_session() is None
+    directory.unlock()
