@@ -19,7 +19,7 @@ from kbroker.client.errors import BrokerError, ConfigurationError, NotConnected,
 from kbroker.client.feature_admin import FeatureAdmin
 from kbroker.client.group_admin import GroupAdmin
 from kbroker.client.offset_lookup import list_offsets
-from kbroker.client.partition_names import Key, Partition
+from kbroker.client.partition_names import Key, Partition, partition_of
 from kbroker.client.quota_admin import QuotaAdmin
 from kbroker.client.token_admin import TokenAdmin
 from kbroker.client.transaction_admin import TransactionAdmin
@@ -131,7 +131,8 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         """Delete all records below the given offsets (-1: all); returns the new log start offsets."""
         limit_ms = self._limit_ms(timeout_ms)
         per_leader: dict[int, dict[TopicPartition, int]] = {}
-        for (topic, partition), offset in before.items():
+        for named, offset in before.items():
+            topic, partition = partition_of(named)
             await self.cluster.topic(topic, limit_ms, auto_create=False)
             leader = self.cluster.metadata.require(topic, partition).leader
             per_leader.setdefault(leader, {})[TopicPartition(topic, partition)] = offset
@@ -198,7 +199,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         The id, 16 bytes of your choice, names this scrub: ask under it again, each minute at least, until it is over.
         Logs of these partitions are read that the broker has; None: all. Kafka's brokers do not scrub.
         """
-        grouped = None if partitions is None else by_topic(TopicPartition(*key) for key in partitions)
+        grouped = None if partitions is None else by_topic(partition_of(key) for key in partitions)
         return requests.scrub_state(broker, await self.cluster.ask(requests.scrub(scrub_id, grouped), broker))
 
     async def alter_replica_log_dirs(self, broker: int, directories: Mapping[Key, str]) -> None:
@@ -216,7 +217,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Return offsets by timestamp in ms, or types.EARLIEST, LATEST (also without a mapping), MAX_TIMESTAMP."""
         items = wanted.items() if isinstance(wanted, Mapping) else ((key, LATEST) for key in wanted)
-        asked = {TopicPartition(*key): timestamp for key, timestamp in items}
+        asked = {partition_of(key): timestamp for key, timestamp in items}
         return await list_offsets(self.cluster, asked, read_committed=read_committed)
 
     async def elect_leaders(
@@ -227,7 +228,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, BrokerError | None]:
         """Elect leaders of partitions (None: all); the answer says per partition what went wrong, if anything did."""
-        grouped = None if partitions is None else by_topic(TopicPartition(*key) for key in partitions)
+        grouped = None if partitions is None else by_topic(partition_of(key) for key in partitions)
         limit_ms = self._limit_ms(timeout_ms)
         answer = await self._ask_controller(requests.elect_leaders(grouped, election_type, limit_ms), limit_ms)
         requests.raise_first([("", answer.error_code, None)])
@@ -250,7 +251,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         self, partitions: Iterable[Partition] | None = None, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, Reassignment]:
         """Return the moves under way (of some partitions, or all)."""
-        grouped = None if partitions is None else by_topic(TopicPartition(*key) for key in partitions)
+        grouped = None if partitions is None else by_topic(partition_of(key) for key in partitions)
         limit_ms = self._limit_ms(timeout_ms)
         answer = await self._ask_controller(requests.list_reassignments(grouped, limit_ms), limit_ms)
         requests.raise_first([("", answer.error_code, answer.error_message)])
@@ -270,7 +271,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
             return self.config.default_api_timeout_ms or self.config.request_timeout_ms
         if type(timeout_ms) is not int or timeout_ms < 1:
             raise ConfigurationError(f"timeout_ms must be a whole number of at least 1, not {timeout_ms!r}")
-        return timeout_ms
+        return requests.whole_number("timeout_ms", timeout_ms)
 
     async def _ask_controller(self, request: Message, timeout_ms: int) -> Any:
         """Ask the controller; when it moved, ask the new one."""
@@ -299,7 +300,8 @@ def _delete_records(before: Mapping[TopicPartition, int], timeout_ms: int) -> De
             name=topic,
             partitions=[
                 DeleteRecordsRequest.DeleteRecordsPartition(
-                    partition_index=index, offset=before[TopicPartition(topic, index)]
+                    partition_index=index,
+                    offset=requests.whole_number("an offset to delete up to", before[TopicPartition(topic, index)], 64),
                 )
                 for index in partitions
             ],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 from kbroker.client.errors import BrokerError, ConfigurationError, error_for
 from kbroker.client.metadata import TopicMetadata
-from kbroker.client.partition_names import Key
+from kbroker.client.partition_names import Key, partition_of
 from kbroker.client.types import (
     BrokerDescription,
     ClusterDescription,
@@ -67,7 +67,22 @@ def texts(names: Iterable[str]) -> list[str]:
     """Return a list of names; a single text is refused (its letters would be the names)."""
     if isinstance(names, str):
         raise ConfigurationError(f"a list of names is wanted, not the text {names!r}")
-    return list(names)
+    if not isinstance(names, Iterable):
+        raise ConfigurationError(f"a list of names is wanted, not {names!r}")
+    found = list(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise ConfigurationError(f"a name is a text, not {name!r}")
+    return found
+
+
+def whole_number(what: str, value: int, bits: int = 32) -> int:
+    """Return a number that a request has room for; raises ConfigurationError."""
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
+        raise ConfigurationError(f"{what} is a whole number, not {value!r}")
+    if not -(1 << bits - 1) <= value.__index__() < 1 << bits - 1:
+        raise ConfigurationError(f"{what} is a number of {bits} bits, not {value!r}")
+    return value.__index__()
 
 
 def raise_first(outcomes: Iterable[tuple[str | None, ErrorCode, str | None]]) -> None:
@@ -91,12 +106,15 @@ def create_topics(topics: Sequence[NewTopic], validate_only: bool, timeout_ms: i
     """CreateTopics; a topic with assignments has no counts."""
     made = []
     for topic in topics:
+        texts([topic.name])
+        if not isinstance(topic.configs or {}, Mapping):
+            raise ConfigurationError(f"{topic.name}: configs are a dict of names and values, not {topic.configs!r}")
         assigned = topic.assignments or {}
         made.append(
             CreateTopicsRequest.CreatableTopic(
                 name=topic.name,
-                num_partitions=-1 if assigned else topic.partitions,
-                replication_factor=-1 if assigned else topic.replication_factor,
+                num_partitions=-1 if assigned else whole_number("partitions", topic.partitions),
+                replication_factor=-1 if assigned else whole_number("replication_factor", topic.replication_factor, 16),
                 assignments=[
                     CreateTopicsRequest.CreatableReplicaAssignment(partition_index=index, broker_ids=list(ids))
                     for index, ids in assigned.items()
@@ -128,8 +146,10 @@ def delete_topics(names: Sequence[str], timeout_ms: int) -> DeleteTopicsRequest:
 def create_partitions(totals: Mapping[str, int], validate_only: bool, timeout_ms: int) -> CreatePartitionsRequest:
     """CreatePartitions; replicas are placed by the controller."""
     topics = [
-        CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
-        for name, count in totals.items()
+        CreatePartitionsRequest.CreatePartitionsTopic(
+            name=name, count=whole_number(f"{name}: a total of partitions", count), assignments=None
+        )
+        for name, count in zip(texts(totals), totals.values(), strict=True)
     ]
     return CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
 
@@ -346,7 +366,8 @@ def alter_reassignments(
 ) -> AlterPartitionReassignmentsRequest:
     """AlterPartitionReassignments."""
     topics: dict[str, list[AlterPartitionReassignmentsRequest.ReassignablePartition]] = {}
-    for (topic, partition), ids in replicas.items():
+    for key, ids in replicas.items():
+        topic, partition = partition_of(key)
         topics.setdefault(topic, []).append(
             AlterPartitionReassignmentsRequest.ReassignablePartition(
                 partition_index=partition, replicas=None if ids is None else list(ids)

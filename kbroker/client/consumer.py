@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from kbroker.client.assignment import Assignment
 from kbroker.client.client_config import ConsumerConfig
@@ -25,7 +25,7 @@ from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.group_consumer import GroupConsumer, OnCommit, Progress
 from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.offset_lookup import list_offsets
-from kbroker.client.partition_names import Key, Partition
+from kbroker.client.partition_names import Key, Partition, partition_of
 from kbroker.client.partition_state import COMMITTED, RESETS, PartitionState
 from kbroker.client.reader import Reader, typed_values
 from kbroker.client.types import (
@@ -125,7 +125,7 @@ class Consumer:
         self._check()
         if self._group is not None and self._group.is_subscribed:
             raise IllegalState("the group gives out the partitions: unsubscribe() first")
-        wanted = [TopicPartition(*key) for key in partitions]
+        wanted = [partition_of(key) for key in partitions]
         for topic in {key.topic for key in wanted}:
             known = await self.cluster.topic(topic, auto_create=False)
             for key in wanted:
@@ -149,8 +149,8 @@ class Consumer:
     def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
         """Go on from an offset; a committed one's leader epoch tells whether the log is still the same up to there."""
         place = OffsetAndMetadata(offset) if type(offset) is int else offset
-        if not isinstance(place, OffsetAndMetadata) or place.offset < 0:
-            raise ValueError(f"an offset is a whole number from 0 on, not {offset!r}")
+        if not isinstance(place, OffsetAndMetadata) or not 0 <= place.offset < 1 << 63:
+            raise ValueError(f"an offset is a whole number from 0 on, of 64 bits, not {offset!r}")
         self._assignment.move(self._state(partition), place.offset, epoch=place.leader_epoch)
         self._fetcher.background.wake()
 
@@ -185,7 +185,7 @@ class Consumer:
         """Deliver nothing of these partitions until they are resumed."""
         for key in partitions:
             self._state(key).pause(True)
-        self._assignment.give_back([TopicPartition(*key) for key in partitions])
+        self._assignment.give_back([partition_of(key) for key in partitions])
 
     def resume(self, *partitions: Partition) -> None:
         """Deliver them again."""
@@ -200,7 +200,7 @@ class Consumer:
 
     def _state(self, partition: Partition) -> PartitionState:
         self._check()
-        key = TopicPartition(*partition)
+        key = partition_of(partition)
         try:
             return self._assignment.states[key]
         except KeyError:
@@ -214,6 +214,7 @@ class Consumer:
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the topic's partitions."""
+        _topic_names([topic])
         return sorted((await self.cluster.topic(topic, auto_create=False)).partitions)
 
     async def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
@@ -225,7 +226,7 @@ class Consumer:
         return await self._offsets(LATEST, partitions)
 
     async def _offsets(self, wanted: int, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
-        keys = {TopicPartition(*key): wanted for key in partitions}
+        keys = {partition_of(key): wanted for key in partitions}
         found = await list_offsets(self.cluster, keys, read_committed=self.config.read_committed)
         return {key: found[key].offset for key in keys}
 
@@ -233,7 +234,7 @@ class Consumer:
         self, timestamps_ms: Mapping[Key, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at least so young in each partition; None where there is none."""
-        keys = {TopicPartition(*key): timestamp for key, timestamp in timestamps_ms.items()}
+        keys = {partition_of(key): timestamp for key, timestamp in timestamps_ms.items()}
         found = await list_offsets(self.cluster, keys, read_committed=self.config.read_committed)
         return {key: found[key] if found[key].offset >= 0 else None for key in keys}
 
@@ -261,7 +262,7 @@ class Consumer:
         self, partitions: Iterable[Partition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offset of each partition, None where there is none (default: those read)."""
-        wanted = self._assignment.states if partitions is None else [TopicPartition(*key) for key in partitions]
+        wanted = self._assignment.states if partitions is None else [partition_of(key) for key in partitions]
         return await self._in_group().committed(wanted)
 
     def group_metadata(self) -> GroupMetadata:
@@ -283,6 +284,8 @@ class Consumer:
     async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Record]:
         """Return up to max_records records of one partition or several; an empty list after `timeout` s without one."""
         limit = self.config.max_poll_records if max_records is None else max_records
+        if not isinstance(limit, SupportsIndex):
+            raise TypeError(f"max_records is a whole number, not {limit!r}")
         if limit < 1:
             raise ValueError(f"max_records is at least 1, not {limit}")
         return await self.reader.poll(timeout, limit)
@@ -376,6 +379,8 @@ class Consumer:
 def _topic_names(topics: Iterable[str]) -> list[str]:
     if isinstance(topics, str):
         raise TypeError(f"a list of topics is wanted, not the text {topics!r}")
+    if not isinstance(topics, Iterable):
+        raise TypeError(f"a list of topics is wanted, not {topics!r}")
     names = list(topics)
     for name in names:
         if not isinstance(name, str):

@@ -13,7 +13,7 @@ from kbroker.client.group.commits import Commits, checked_offsets
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.subscriptions import decode_assignment, decode_subscription
 from kbroker.client.offset_lookup import list_offsets
-from kbroker.client.partition_names import Key, Partition
+from kbroker.client.partition_names import Key, Partition, partition_of
 from kbroker.client.types import (
     EARLIEST,
     LATEST,
@@ -178,7 +178,7 @@ class GroupAdmin:
                 known = await self.cluster.topic(item, auto_create=False)
                 partitions += [TopicPartition(item, index) for index in sorted(known.partitions)]
             else:
-                partitions.append(TopicPartition(*item))
+                partitions.append(partition_of(item))
         wanted = {"earliest": EARLIEST, "latest": LATEST}.get(to, to) if isinstance(to, str) else to
         assert isinstance(wanted, int)
         found = await list_offsets(self.cluster, dict.fromkeys(partitions, wanted))
@@ -199,7 +199,7 @@ class GroupAdmin:
                     OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index) for index in indexes
                 ],
             )
-            for name, indexes in by_topic(TopicPartition(*key) for key in partitions).items()
+            for name, indexes in by_topic(partition_of(key) for key in partitions).items()
         ]
         request = OffsetDeleteRequest(group_id=group_id, topics=topics)
         coordinator = Coordinator(self.cluster, group_id)

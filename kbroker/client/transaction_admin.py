@@ -10,7 +10,7 @@ from kbroker.client import admin_requests
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.group.coordinator import Coordinator, CoordinatorType
-from kbroker.client.partition_names import Partition
+from kbroker.client.partition_names import Partition, partition_of
 from kbroker.client.types import (
     HangingTransaction,
     ProducerDescription,
@@ -122,9 +122,7 @@ class TransactionAdmin:
 
         Only those are looked at that have written nothing for `longest_ms`: no live transaction may take so long.
         """
-        chosen = (
-            await self._all_partitions(broker) if partitions is None else [TopicPartition(*key) for key in partitions]
-        )
+        chosen = await self._all_partitions(broker) if partitions is None else [partition_of(key) for key in partitions]
         latest = int(time.time() * 1000) - longest_ms
         suspects = [
             (key, producer)
@@ -190,7 +188,7 @@ class TransactionAdmin:
 
     async def _by_leader(self, partitions: Iterable[Partition], broker: int | None) -> dict[int, list[TopicPartition]]:
         """Group partitions by whom to ask."""
-        keys = [TopicPartition(*key) for key in partitions]
+        keys = [partition_of(key) for key in partitions]
         for name in {key.topic for key in keys}:
             await self.cluster.topic(name, auto_create=False)
         grouped: dict[int, list[TopicPartition]] = {}

@@ -10,7 +10,7 @@ from kbroker.client.client_config import NEW_TOPIC_S
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.group.coordinator import MOVED, Coordinator
 from kbroker.client.group.events import Identity
-from kbroker.client.partition_names import Partition
+from kbroker.client.partition_names import Partition, partition_of
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.grouping import by_topic
@@ -148,7 +148,7 @@ class Commits:
 
         `require_stable`: wait while a transaction may still change it, as who begins to read there must.
         """
-        wanted = None if partitions is None else [TopicPartition(*key) for key in partitions]
+        wanted = None if partitions is None else [partition_of(key) for key in partitions]
         if wanted is not None and not wanted:
             return {}
         limit = self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms
@@ -211,7 +211,7 @@ def checked_offsets(given: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndM
     offsets = {}
     for key, value in given.items():
         found = OffsetAndMetadata(value) if type(value) is int else value
-        if not isinstance(found, OffsetAndMetadata) or type(found.offset) is not int or found.offset < 0:
+        if not isinstance(found, OffsetAndMetadata) or type(found.offset) is not int or not 0 <= found.offset < 1 << 63:
             raise TypeError(f"{key}: an offset from 0 on or an OffsetAndMetadata is committed, not {value!r}")
-        offsets[TopicPartition(*key)] = found
+        offsets[partition_of(key)] = found
     return offsets

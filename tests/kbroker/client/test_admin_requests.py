@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from kbroker.client import admin_requests as requests
@@ -15,3 +18,29 @@ def test_brokers_answer_for_themselves_and_anybody_for_topics() -> None:
     assert requests.by_node(ResourceType.TOPIC, ["a", "b"]) == {None: ["a", "b"]}
     with pytest.raises(ConfigurationError, match="id is a number"):
         requests.by_node(ResourceType.BROKER, ["one"])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: requests.texts("abc"), "a list of names is wanted, not the text 'abc'"),
+        (lambda: requests.texts(5), "a list of names is wanted, not 5"),  # type: ignore[arg-type]
+        (lambda: requests.texts(["a", 5]), "a name is a text, not 5"),  # type: ignore[list-item]
+        (lambda: created(5), "a name is a text, not 5"),
+        (lambda: created("t", "3"), "partitions is a whole number, not '3'"),
+        (lambda: created("t", 1.5), "partitions is a whole number, not 1.5"),
+        (lambda: created("t", True), "partitions is a whole number, not True"),
+        (lambda: created("t", 1 << 31), "partitions is a number of 32 bits, not 2147483648"),
+        (lambda: created("t", 1, 1 << 15), "replication_factor is a number of 16 bits, not 32768"),
+        (lambda: created("t", 1, 1, "abc"), "t: configs are a dict of names and values, not 'abc'"),
+        (lambda: requests.create_partitions({"t": None}, False, 1), "t: a total of partitions is a whole number"),  # type: ignore[dict-item]
+    ],
+)
+def test_wrong_values_are_named_with_what_is_wanted(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        call()
+    assert said in str(refused.value)
+
+
+def created(*values: Any) -> object:
+    return requests.create_topics([NewTopic(*values)], False, 1000)
