@@ -100,13 +100,22 @@ class Leadership:
                 if len(orders) % PORTION == 0:
                     await asyncio.sleep(0)
             accepted = [order for order in orders if order.error is ErrorCode.NONE and not order.done]
-            changes = Changes()
-            try:
-                await self._carry_out_all(accepted, changes)
-            finally:
-                self._announce(changes)  # of what was done nobody will tell again
+            quick: list[_Order] = []
+            slow: list[_Order] = []
+            for order in accepted:
+                (slow if self._may_wait(order) else quick).append(order)
+            for those in (quick, slow):  # a disk that hangs keeps no others from their leaders
+                changes = Changes()
+                try:
+                    await self._carry_out_all(those, changes)
+                finally:
+                    self._announce(changes)  # of what was done nobody will tell again
             self.ordered_epoch = max(self.ordered_epoch, request.broker_epoch)
             return await finished(in_turns(_leader_and_isr_response(orders, version)))
+
+    def _may_wait(self, order: _Order) -> bool:
+        hosted = self._manager.replica(order.topic, order.partition)
+        return hosted is not None and (hosted.is_slow or hosted.write is not None)
 
     async def _carry_out_all(self, orders: Sequence[_Order], changes: Changes) -> None:
         for number, portion in enumerate(_portions(orders), start=1):

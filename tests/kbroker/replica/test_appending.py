@@ -344,6 +344,27 @@ async def test_nothing_is_written_to_a_partition_whose_change_of_role_waits_for_
     assert hosted.log.leader_epochs.entries == ((1, 0),)
 
 
+async def test_a_disk_that_hangs_keeps_no_partition_elsewhere_from_its_role(tmp_path: Path) -> None:
+    played = Played(tmp_path, more_dirs=("other",))
+    for partition, name in enumerate(("logs", "other")):
+        played.logs.prefer(TOPIC, partition, str(tmp_path / name))
+    await played.lead((0, 1))
+    slow_disk, elsewhere = SlowDisk(played), played.replicas.hosted[TOPIC, 1]
+    written = slow_disk.append()
+    await slow_disk.until_it_writes()
+    played.changes.clear()
+    change = asyncio.ensure_future(played.lead((0, 1), leader_epoch=1, partition_epoch=1))
+    await until(lambda: slow_disk.hosted.changing is not None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (change.done(), elsewhere.state.leader_epoch) == (False, 1)
+    assert [elected for elected, _ in played.changes] == [[(TOPIC, 1)]]
+    assert await slow_disk.outcomes(written) == [0]
+    await change
+    assert slow_disk.hosted.state.leader_epoch == 1
+    await played.close()
+
+
 async def test_a_replica_is_stopped_when_what_is_being_written_is_written(slow_disk: SlowDisk) -> None:
     replicas, hosted = slow_disk.played.replicas, slow_disk.hosted
     written = slow_disk.append(acks=1)
