@@ -441,13 +441,6 @@ class BrokerStore(Znodes):
             await self._create_if_missing(path.rpartition("/")[0])
         return False
 
-    async def delete_config(self, entity_type: str, entity: str) -> None:
-        """Remove an entity's node, if it is there."""
-        try:
-            await self.delete(znodes.config_path(entity_type, entity))
-        except NoNode:
-            return
-
     async def _has_children(self, path: str) -> bool:
         try:
             return bool(await self.children(path))

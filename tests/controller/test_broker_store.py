@@ -231,8 +231,8 @@ async def test_configurations_are_written_under_the_controllers_eyes(connect: Co
     assert await session.read_all_configs("brokers") == {"1": {"a": "c"}, "2": {"a": "b"}}
     assert await session.read_config("users", "bob/clients/c%201") == {"producer_byte_rate": "1"}
     assert len(await session.children("/config/changes")) == 4
-    for broker in ("1", "1", "2"):
-        await session.delete_config("brokers", broker)
+    for broker in ("1", "2"):
+        await session.delete(f"/config/brokers/{broker}")
     assert await session.config_entities("brokers") == []
 
 
