@@ -214,7 +214,7 @@ async def delete_acls(services: Services, ctx: RequestContext, request: DeleteAc
     rules, turn = _rules(services), Turn()
     filters = await each_in_turns(_filter, request.filters)
     removed_by: list[list[Matching]] = [[] for _ in filters]
-    outright, others = _by_pattern(filters)
+    outright, others = await asyncio.to_thread(_by_pattern, filters)
     for pattern in dict.fromkeys((*rules.authorizer.patterns(), *outright)):
         await turn.end_if_over()
         meant = dict(outright.get(pattern, {}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.handlers import load_all
+from kbroker.handlers.acls import _by_pattern
 from kbroker.handlers.cluster import MOST_UPDATES
 from kbroker.handlers.demands import Asked, together
 from kbroker.handlers.refusals import blank
@@ -217,6 +219,22 @@ async def test_others_have_their_turns_in_between(name: str, others: Others, sho
     before = others.turns
     await HANDLERS[schema_of(type(request)).api_key].handler(SERVICES, context, request)
     assert others.turns - before >= MANY // PORTION // 3
+
+
+async def test_a_thread_sorts_very_many_filters_by_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_all()
+    sorted_by: list[int] = []
+
+    def noted(filters: Any) -> Any:
+        sorted_by.append(threading.get_ident())
+        return _by_pattern(filters)
+
+    monkeypatch.setattr("kbroker.handlers.acls._by_pattern", noted)
+    context: Any = SimpleNamespace(api_version=3, is_large=True)
+    answer: Any = await HANDLERS[schema_of(DeleteAclsRequest).api_key].handler(SERVICES, context, rules_to_delete())
+    assert len(answer.filter_results) == MANY
+    assert sorted_by
+    assert threading.get_ident() not in sorted_by
 
 
 async def test_groups_hear_in_turns_of_offsets_that_very_many_markers_decide(others: Others, short_turns: None) -> None:
