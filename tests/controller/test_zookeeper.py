@@ -107,7 +107,7 @@ async def test_a_zookeeper_that_cannot_read_many_nodes_at_once_is_asked_for_each
     await session.multi([Create("/many"), *(Create(f"/many/{number}", b"%d" % number) for number in range(3))])
     monkeypatch.setattr(multi_codec.ReadData, "type", 99)  # as unknown to this server as 22 is to one before 3.6
     for _ in range(2):
-        found = await asyncio.wait_for(session.get_many(["/many/2", "/missing", "/many/0"]), 10)
+        found = await asyncio.wait_for(session.get_many(["/many/2", "/missing", "/many/0"]), 20)
         assert [node and node[0] for node in found] == [b"2", None, b"0"]
         assert await session.children_of_many(["/many", "/missing"]) == [["0", "1", "2"], []]
     assert [each.getMessage() for each in caplog.records if "3.6" in each.getMessage()] == [
@@ -228,7 +228,7 @@ async def test_a_multi_that_does_not_fit_into_a_packet_is_refused_whatever_its_p
     operations = [Create(f"/part{number}", bytes(360_000)) for number in range(12)]
     for _ in range(2):
         with pytest.raises(TooLarge, match=r"/part0 and 11 more: 432\d{4} bytes .*jute.maxbuffer"):
-            await asyncio.wait_for(session.multi(operations), 10)
+            await asyncio.wait_for(session.multi(operations), 20)
     assert await session.exists("/part0") is None
     assert session.session_id == before
     assert len(losses) <= 2, "once it is known what the server takes, it is not tried again"

@@ -29,7 +29,7 @@ def told(answer: Any, version: int) -> Any:
 @asynccontextmanager
 async def asking(broker: HasPort) -> AsyncIterator[Ask]:
     """Yield `await ask(request, version)`; every answer has to come within 20 seconds."""
-    connection = await Connection.open("127.0.0.1", broker.port, client_id="test", timeout=10)
+    connection = await Connection.open("127.0.0.1", broker.port, client_id="test", timeout=20)
     await connection.negotiate()
 
     async def ask(request: Any, version: int | None = None) -> Any:

@@ -150,7 +150,7 @@ def test_a_missing_properties_file_is_named(tmp_path: Path) -> None:
 
 def zookeeper_node(zookeeper: ZooKeeperAddress, path: str) -> bytes:
     client = KazooClient(zookeeper.connect_string)
-    client.start(timeout=10)
+    client.start(timeout=60)
     try:
         data: bytes = client.get(path)[0]
         return data

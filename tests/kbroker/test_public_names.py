@@ -32,7 +32,7 @@ error_class: type[ClientError] = NotEnoughReplicasError
 def send(producer: Producer) -> int:
     delivery: Delivery = producer.send("t", b"value", key=b"key")
     try:
-        return delivery.result(10).offset
+        return delivery.result(60).offset
     except DeliveryTimeout as error:
         topic: str | None = error.topic
         print(topic, error.retriable)

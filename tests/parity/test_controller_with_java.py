@@ -199,11 +199,11 @@ async def until(condition: Any, what: str, timeout: float = 40.0) -> None:
 async def take_producer_id(bootstrap: str) -> int:
     """A producer id from a Java broker, which has to ask the controller for a block of them."""
     host, _, port = bootstrap.partition(":")
-    connection = await Connection.open(host, int(port), timeout=10)
+    connection = await Connection.open(host, int(port), timeout=20)
     try:
         for _ in range(100):
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-            answer = await connection.request(request, 4, timeout=10)
+            answer = await connection.request(request, 4, timeout=20)
             if answer.error_code == ErrorCode.NONE:
                 return int(answer.producer_id)
             await asyncio.sleep(0.1)

@@ -30,7 +30,7 @@ def topic(broker: BrokerProcess, admin: Any, topic_name: str) -> Iterator[str]:
 
 @pytest.fixture
 def member(broker: BrokerProcess, topic: str) -> Iterator[MakeMember]:
-    timing = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+    timing = {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 200}
     with members(broker.bootstrap, topic, **timing) as make:
         yield make
 

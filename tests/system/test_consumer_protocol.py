@@ -112,7 +112,7 @@ def test_members_are_moved_from_protocol_to_protocol_while_the_group_runs(member
         "group.protocol": "classic",
         "partition.assignment.strategy": assignor,
         "heartbeat.interval.ms": 200,
-        "session.timeout.ms": 6000,
+        "session.timeout.ms": 30_000,
     }
     old, other = member(**classic), member(**classic)
     poll_until(lambda: shares(old, other) == [3, 3], old, other)

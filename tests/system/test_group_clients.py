@@ -36,7 +36,7 @@ def python_member(broker: BrokerProcess, topic: str) -> Any:
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         heartbeat_interval_ms=200,
-        session_timeout_ms=6000,
+        session_timeout_ms=30_000,
         metadata_max_age_ms=1000,  # whoever leads shares out what it has heard of
         partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor],
     )
@@ -113,7 +113,7 @@ async def test_two_members_of_aiokafka_share_and_commit(broker: BrokerProcess, t
             group_id=topic_name,
             enable_auto_commit=False,
             heartbeat_interval_ms=200,
-            session_timeout_ms=6000,
+            session_timeout_ms=30_000,
         )
 
     async with member() as first:
@@ -142,7 +142,7 @@ def test_members_of_different_libraries_share_a_group(broker: BrokerProcess, top
             "group.id": topic_name,
             "partition.assignment.strategy": "range",
             "heartbeat.interval.ms": 200,
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": 30_000,
         }
     )
     rdkafka.subscribe([topic_name])

@@ -62,7 +62,7 @@ def test_a_thousand_connections_of_which_two_hundred_are_silent_are_all_served(
                 offsets.add((partition.index, partition.base_offset))
             assert len(offsets) == len(speaking)
         assert not any(peer.is_closed(0.001) for peer in silent[:20])
-        silent[0].socket.settimeout(10)
+        silent[0].socket.settimeout(20)
         assert silent[0].ask(MetadataRequest(topics=[]), 12).controller_id == 1
         assert resident_bytes(broker.pid) - before < 64 << 20
         assert len(list_descriptors(broker)) >= CONNECTIONS

@@ -44,7 +44,7 @@ def rdkafka_member(bootstrap: str, topic: str, assignor: str, seen: Seen, leave:
             "partition.assignment.strategy": assignor,
             "auto.offset.reset": "earliest",
             "heartbeat.interval.ms": 200,
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": 30_000,
         }
     )
     consumer.subscribe([topic])
@@ -65,7 +65,7 @@ def kafka_python_member(bootstrap: str, topic: str, assignor: str, seen: Seen, l
         group_id=topic,
         auto_offset_reset="earliest",
         heartbeat_interval_ms=200,
-        session_timeout_ms=6000,
+        session_timeout_ms=30_000,
         metadata_max_age_ms=1000,  # whoever leads shares out what it has heard of
         partition_assignment_strategy=[strategies[assignor]],
     )
@@ -89,7 +89,7 @@ def aiokafka_member(bootstrap: str, topic: str, assignor: str, seen: Seen, leave
             group_id=topic,
             auto_offset_reset="earliest",
             heartbeat_interval_ms=200,
-            session_timeout_ms=6000,
+            session_timeout_ms=30_000,
             metadata_max_age_ms=1000,
             partition_assignment_strategy=[strategy],
         )
@@ -150,7 +150,7 @@ class Ours:
                 partition_assignment_strategy=assignor,
                 auto_offset_reset="earliest",
                 heartbeat_interval_ms=200,
-                session_timeout_ms=6000,
+                session_timeout_ms=30_000,
             )
             for _ in range(2)
         ]

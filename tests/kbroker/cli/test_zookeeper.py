@@ -25,7 +25,7 @@ def test_it_says_where_it_serves_and_a_signal_ends_it_with_0(tmp_path: Path, opt
             name = "stand-in for ZooKeeper" if options else "ZooKeeper"
             assert line.startswith(f"{name} serves at 127.0.0.1:")
             port = int(line.partition("127.0.0.1:")[2].partition(",")[0])
-            with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
                 connection.sendall(b"ruok")
                 assert connection.recv(4) == b"imok"
             process.send_signal(signal.SIGINT)

@@ -9,7 +9,7 @@ from kbroker.client.background import Background
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
 
-LIMIT_S = 10.0
+LIMIT_S = 30.0
 CONFIG = ConsumerConfig(bootstrap="127.0.0.1:1", retry_backoff_ms=1, connect_timeout_ms=100)
 
 

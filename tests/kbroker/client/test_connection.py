@@ -60,7 +60,7 @@ async def peer(behave: Callable[..., Awaitable[None]]) -> AsyncIterator[tuple[st
 
     async with stream_server(serve) as port:
         yield "127.0.0.1", port
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await ended.wait()
 
 

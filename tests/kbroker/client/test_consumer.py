@@ -158,7 +158,7 @@ async def test_a_topic_deleted_under_a_consumer_ends_nothing(bootstrap: str, top
         assert len(await consumer.poll(10)) > 0
         async with Admin(bootstrap) as admin:
             await admin.delete_topic(topic)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 assert await consumer.poll(0.5) == []
             async with asyncio.timeout(20):
                 while topic in await admin.list_topics():  # noqa: ASYNC110

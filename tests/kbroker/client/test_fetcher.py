@@ -88,7 +88,7 @@ async def test_a_partition_taken_away_between_plan_and_request_stops_nothing(fet
     fetcher._plan()
     began = kept.is_fetching
     fetcher.assignment.drop([KEY])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while kept.is_fetching:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert began

@@ -83,7 +83,7 @@ async def test_batches_begin_where_records_ended(consumer: Consumer) -> None:
     state = consumer._assignment.states[A]
     assert (state.offset, consumer._assignment.records_ahead) == (2, 0), "fetched again from there"
     state.add(Chunk(batch(0, 6)))
-    found = await consumer.next_batch(timeout=1)
+    found = await consumer.next_batch(timeout=20)
     assert found is not None
     assert found["offset"].to_pylist() == [2, 3, 4, 5]
 

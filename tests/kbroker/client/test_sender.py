@@ -104,7 +104,7 @@ async def test_a_failing_sender_fails_the_records_instead_of_keeping_them_waitin
         await producer.send_and_wait(topic_name, b"first")
         monkeypatch.setattr(producer.sender, "_send_ready", lambda: 1 // 0)
         delivery = await producer.send(topic_name, b"second")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             with pytest.raises(ZeroDivisionError):
                 await delivery
 

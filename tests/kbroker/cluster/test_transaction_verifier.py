@@ -177,10 +177,10 @@ class Verified:
     ) -> Awaitable[Errors]:
         future: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
         self.verifier.verify(transaction, partitions, future.set_result, adds)
-        return asyncio.wait_for(future, 10)
+        return asyncio.wait_for(future, 20)
 
     async def until_asked(self) -> None:
-        await asyncio.wait_for(self.coordinator.was_asked.wait(), 10)
+        await asyncio.wait_for(self.coordinator.was_asked.wait(), 20)
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ class Coordinated:
             replicas=replicas,
             isr=isr,
         )
-        await asyncio.wait_for(self.groups._owned.finish(), 10)
+        await asyncio.wait_for(self.groups._owned.finish(), 20)
 
     async def restart(self) -> None:
         """Another coordinator takes over what the log holds."""
@@ -117,7 +117,7 @@ class Coordinated:
             **values,
         }
         answer = self.groups.join(group_id, JoinRequest(member_id, **request))
-        return answer if isinstance(answer, JoinAnswer) else await asyncio.wait_for(answer, 10)
+        return answer if isinstance(answer, JoinAnswer) else await asyncio.wait_for(answer, 20)
 
     async def sync(self, group_id: str, joined: JoinAnswer, **shares: bytes) -> SyncAnswer:
         assignments = {member_id.replace("_", "-"): share for member_id, share in shares.items()}
@@ -125,7 +125,7 @@ class Coordinated:
         answer = self.groups.sync(
             group_id, joined.member_id, None, joined.generation_id, ("consumer", "range"), assignments
         )
-        return answer if isinstance(answer, SyncAnswer) else await asyncio.wait_for(answer, 10)
+        return answer if isinstance(answer, SyncAnswer) else await asyncio.wait_for(answer, 20)
 
     async def stable(self, group_id: str) -> JoinAnswer:
         """A group of one member."""
@@ -136,7 +136,7 @@ class Coordinated:
     async def commit(self, group_id: str, *offsets: Any, member: JoinAnswer | None = None) -> Any:
         member_id, generation = ("", -1) if member is None else (member.member_id, member.generation_id)
         outcome = self.groups.commit(group_id, member_id, None, generation, offsets)
-        return await asyncio.wait_for(outcome, 10) if isinstance(outcome, asyncio.Future) else outcome
+        return await asyncio.wait_for(outcome, 20) if isinstance(outcome, asyncio.Future) else outcome
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def joining(name: str) -> ConsumerHeartbeat:
 
 
 async def settled(answer: Any) -> Any:
-    return await asyncio.wait_for(answer, 10) if asyncio.iscoroutine(answer) else answer
+    return await asyncio.wait_for(answer, 20) if asyncio.iscoroutine(answer) else answer
 
 
 async def test_a_group_whose_changes_cannot_be_written_is_read_anew(
@@ -37,7 +37,7 @@ async def test_a_group_whose_changes_cannot_be_written_is_read_anew(
     with pytest.raises(KafkaError) as refused:
         await settled(groups.consumer_heartbeat("g", joining("b")))
     assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    await asyncio.wait_for(groups._owned.finish(), 10)
+    await asyncio.wait_for(groups._owned.finish(), 20)
     group, error = groups.describe("g")
     assert error is ErrorCode.NONE
     assert group is not None

@@ -37,4 +37,4 @@ async def test_who_waits_for_the_topic_goes_on_when_it_is_given_up() -> None:
     waiting = asyncio.ensure_future(topic.create(lambda: asyncio.sleep(60)))
     await asyncio.sleep(0)
     topic.cancel()
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 20)

@@ -32,7 +32,7 @@ def test_a_stopped_broker_ends_with_status_0_and_starts_again_on_its_data(own_br
 
 def test_a_killed_broker_is_told_apart_from_a_ready_one(own_broker: BrokerProcess) -> None:
     own_broker.send_signal(signal.SIGKILL)
-    own_broker.wait(10)
+    own_broker.wait(60)
     assert not own_broker.is_ready
     assert "broker 1 was ended by SIGKILL" in own_broker.why_it_ended()
 

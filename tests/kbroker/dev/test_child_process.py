@@ -20,7 +20,7 @@ def test_a_child_writes_to_the_given_file_and_its_status_is_known(tmp_path: Path
         child = start_child(
             ["sh", "-c", "echo out; echo err >&2; exit 3"], output=output, use_death_signal=use_death_signal
         )
-    assert child.wait(10) == 3
+    assert child.wait(60) == 3
     assert child.poll() == 3
     assert (tmp_path / "out").read_text() == "out\nerr\n"
 
@@ -46,7 +46,7 @@ def test_a_child_has_a_session_of_its_own() -> None:
 def test_a_command_that_does_not_exist_says_so_in_the_output(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as output:
         child = start_child(["/nowhere/command"], output=output, use_death_signal=True)
-    assert child.wait(10) == 127
+    assert child.wait(60) == 127
     assert "cannot run /nowhere/command" in (tmp_path / "out").read_text()
 
 
@@ -54,10 +54,10 @@ def test_a_forked_process_starts_children_of_its_own() -> None:
     program = (
         "import os, sys\n"
         "from kbroker.dev.child_process import start_child\n"
-        "assert start_child(['true']).wait(10) == 0\n"
+        "assert start_child(['true']).wait(60) == 0\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"
-        "    os._exit(start_child(['sh', '-c', 'exit 7']).wait(10))\n"
+        "    os._exit(start_child(['sh', '-c', 'exit 7']).wait(60))\n"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60, check=False)

@@ -41,7 +41,7 @@ def _has_jars_and_java() -> None:
 
 def run_in_session(server: EmbeddedZooKeeper | StandInZooKeeper, action: Callable[[KazooClient], object]) -> object:
     client = KazooClient(hosts=server.connect_string)
-    client.start(timeout=10)
+    client.start(timeout=60)
     try:
         return action(client)
     finally:
@@ -85,13 +85,13 @@ def test_what_it_acknowledged_survives_its_kill(own_zookeeper: EmbeddedZooKeeper
 
 def test_a_paused_server_answers_nothing_until_it_resumes(own_zookeeper: EmbeddedZooKeeper) -> None:
     own_zookeeper.pause()
-    with socket.create_connection(("127.0.0.1", own_zookeeper.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", own_zookeeper.port), timeout=20) as connection:
         connection.sendall(b"ruok")
         connection.settimeout(0.3)
         with pytest.raises(TimeoutError):
             connection.recv(4)
         own_zookeeper.resume()
-        connection.settimeout(5)
+        connection.settimeout(20)
         assert connection.recv(4) == b"imok"
 
 
@@ -114,7 +114,7 @@ def test_it_ends_when_its_parent_is_killed(tmp_path: Path, way: str) -> None:
             time.sleep(0.2)
             assert not wait_until_gone(pid, seconds=0.1), "it ended with the thread that started it"
             parent.kill()
-            parent.wait(10)
+            parent.wait(60)
             assert wait_until_gone(pid)
         finally:
             parent.kill()

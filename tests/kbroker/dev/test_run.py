@@ -147,7 +147,7 @@ def test_when_it_is_killed_everything_ends_and_the_next_run_serves(tmp_path: Pat
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         pids = [int(pid) for pid in children] + [broker["pid"] for broker in description["brokers"]]
         process.kill()
-        process.wait(10)
+        process.wait(60)
         assert wait_until_gone(pids)
     ready_file.unlink()
     with kbroker_dev(tmp_path / "data", "--ready-file", str(ready_file)) as process:

@@ -69,7 +69,7 @@ def test_a_clients_session_and_ephemerals_survive_a_restart(stand_in: StandInZoo
 
 def test_a_paused_one_answers_nothing_until_it_resumes(stand_in: StandInZooKeeper) -> None:
     stand_in.pause()
-    with socket.create_connection(("127.0.0.1", stand_in.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", stand_in.port), timeout=20) as connection:
         connection.sendall(b"ruok")
         connection.settimeout(0.3)
         with pytest.raises(TimeoutError):
@@ -87,7 +87,7 @@ def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         pid = int(parent.stdout.readline())
         try:
             parent.kill()
-            parent.wait(10)
+            parent.wait(60)
             assert wait_until_gone(pid)
         finally:
             if not wait_until_gone(pid, seconds=0.1):

@@ -41,7 +41,7 @@ def answers_of(response: Any) -> list[Any]:
 async def send(played: Played, request: Any, version: int = 11, client_id: str = "test") -> list[Any]:
     answer = produce(played.services, played.ctx(version, client_id), request)
     if asyncio.isfuture(answer):
-        answer = await asyncio.wait_for(answer, 10)
+        answer = await asyncio.wait_for(answer, 20)
     return answers_of(answer)
 
 
@@ -132,7 +132,7 @@ async def test_acks_0_closes_the_connection_when_a_worker_refuses_the_batch(tmp_
     answer = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000), key=None)), acks=0))
     assert asyncio.isfuture(answer)
     with pytest.raises(CloseConnection):
-        await asyncio.wait_for(answer, 10)
+        await asyncio.wait_for(answer, 20)
     await played.close()
 
 
@@ -174,7 +174,7 @@ async def test_with_flush_messages_1_nothing_is_acknowledged_before_the_flush(tm
     ]
     assert all(asyncio.isfuture(answer) for answer in answers)
     assert (replica.log.log_end_offset, replica.log.high_watermark) == (20, 0)
-    responses = await asyncio.wait_for(asyncio.gather(*answers), 10)  # type: ignore[arg-type]
+    responses = await asyncio.wait_for(asyncio.gather(*answers), 20)  # type: ignore[arg-type]
     assert {each.error_code for response in responses for each in answers_of(response)} == {ErrorCode.NONE}
     assert (replica.log.recovery_point, replica.log.high_watermark) == (20, 20)
     assert played.replicas.flusher.rounds == 1
@@ -189,7 +189,7 @@ async def test_a_request_that_waits_for_its_flush_may_be_overtaken_and_lets_go_o
     assert ctx.may_be_overtaken
     assert request.topic_data[0].partition_data[0].records is None
     assert asyncio.isfuture(answer)
-    (found,) = answers_of(await asyncio.wait_for(answer, 10))
+    (found,) = answers_of(await asyncio.wait_for(answer, 20))
     assert (found.error_code, found.base_offset) == (ErrorCode.NONE, 0)
     await played.close()
 
@@ -201,7 +201,7 @@ async def test_a_request_that_is_appended_in_a_thread_may_not_be_overtaken(tmp_p
     answer = produce(played.services, ctx, request_for((0, one_batch(bytes(100_000)))))
     assert not ctx.may_be_overtaken
     assert asyncio.isfuture(answer)
-    await asyncio.wait_for(answer, 10)
+    await asyncio.wait_for(answer, 20)
     await played.close()
 
 
@@ -211,7 +211,7 @@ async def test_a_topic_with_another_compression_keeps_the_order_of_its_batches(t
     large = one_batch(bytes(100_000))
     answers = [produce(played.services, played.ctx(11), request_for((0, bytearray(large)))) for _ in range(3)]
     small = produce(played.services, played.ctx(11), request_for((0, one_batch())))
-    responses = [await asyncio.wait_for(answer, 10) for answer in [*answers, small]]  # type: ignore[arg-type]
+    responses = [await asyncio.wait_for(answer, 20) for answer in [*answers, small]]  # type: ignore[arg-type]
     assert [answers_of(response)[0].base_offset for response in responses] == [0, 1, 2, 3]
     replica = played.replicas.replica(TOPIC, 0)
     assert replica is not None
@@ -235,7 +235,7 @@ async def test_a_changed_flush_setting_is_used_at_once(played: Played) -> None:
     played.replicas.apply_topic_config(TOPIC, LogConfig(flush_messages=1))
     answer = produce(played.services, played.ctx(11), request_for((0, one_batch())))
     assert asyncio.isfuture(answer)
-    await asyncio.wait_for(answer, 10)
+    await asyncio.wait_for(answer, 20)
 
 
 def idempotent(sequence: int, epoch: int = 0) -> bytearray:
@@ -272,7 +272,7 @@ class SteppedDisk(Files):
     def sync(self, descriptor: int) -> None:
         if self.is_slow:
             self.waiting += 1
-            assert self.steps.acquire(timeout=10)
+            assert self.steps.acquire(timeout=20)
 
     def let_go(self) -> None:
         """One step, if somebody waits for it."""
@@ -340,7 +340,7 @@ def _in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def in_the_end(answer: Any) -> Any:
-    return await asyncio.wait_for(asyncio.ensure_future(answer), 10)
+    return await asyncio.wait_for(asyncio.ensure_future(answer), 20)
 
 
 @pytest.mark.usefixtures("_in_turns")

@@ -19,7 +19,7 @@ from tests.kbroker.handlers.test_transactions import PRODUCER, append, in_transa
 async def describe(played: Played, *partitions: int, topic: str = TOPIC) -> list[Any]:
     wanted = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=list(partitions))
     answer = describe_producers(played.services, played.ctx(0), DescribeProducersRequest(topics=[wanted]))
-    response = told(await asyncio.wait_for(answer, 10) if isinstance(answer, Awaitable) else answer, 0)
+    response = told(await asyncio.wait_for(answer, 20) if isinstance(answer, Awaitable) else answer, 0)
     (found,) = response.topics
     assert found.name == topic
     return list(found.partitions)

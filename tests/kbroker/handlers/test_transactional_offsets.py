@@ -41,7 +41,7 @@ class Offsets:
         self.played.services.groups = coordinated.groups
 
     async def _answer(self, answer: Any, version: int) -> Any:
-        return told(await asyncio.wait_for(answer, 10) if isinstance(answer, Awaitable) else answer, version)
+        return told(await asyncio.wait_for(answer, 20) if isinstance(answer, Awaitable) else answer, version)
 
     async def commit(self, *offsets: int, version: int = 4, metadata: str = "note", **values: Any) -> Codes:
         """Commit for partitions 0, 1, …"""

@@ -55,7 +55,7 @@ def marker(
 
 async def write(played: Played, *markers: WriteTxnMarkersRequest.WritableTxnMarker) -> list[ErrorCode]:
     answer = write_txn_markers(played.services, played.ctx(1), WriteTxnMarkersRequest(markers=list(markers)))
-    response: Any = await asyncio.wait_for(answer, 10) if isinstance(answer, Awaitable) else answer
+    response: Any = await asyncio.wait_for(answer, 20) if isinstance(answer, Awaitable) else answer
     assert [each.producer_id for each in response.markers] == [PRODUCER] * len(markers)
     return [each.error_code for one in response.markers for topic in one.topics for each in topic.partitions]
 

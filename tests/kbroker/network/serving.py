@@ -46,8 +46,8 @@ class Client:
         self.writer.write(data)
 
     async def receive(self) -> bytes:
-        size = struct.unpack(">i", await asyncio.wait_for(self.reader.readexactly(4), 10))[0]
-        return await asyncio.wait_for(self.reader.readexactly(size), 10)
+        size = struct.unpack(">i", await asyncio.wait_for(self.reader.readexactly(4), 20))[0]
+        return await asyncio.wait_for(self.reader.readexactly(size), 20)
 
     async def is_closed(self, timeout: float = 20) -> bool:
         try:

@@ -46,7 +46,7 @@ async def exchange(broker: BrokerProcess, frame: bytes, port: int | None = None)
     reader, writer = await asyncio.open_connection("127.0.0.1", port or broker.port)
     try:
         writer.write(struct.pack(">i", len(frame)) + frame)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             size = await reader.read(4)
             return await reader.readexactly(struct.unpack(">i", size)[0]) if size else b""
     except ConnectionError:

@@ -95,7 +95,7 @@ async def test_batches_that_unpack_to_very_much_are_unpacked_one_at_a_time(tmp_p
     for number in range(8):
         played.replicas.append(TOPIC, number % 4, bytearray(batch), -1, 0, answer)
     assert answer.future is not None
-    await asyncio.wait_for(answer.future, 10)
+    await asyncio.wait_for(answer.future, 20)
     assert [each.base_offset for each in answer.results] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert pool.most_without_limit == 1
     await played.close()

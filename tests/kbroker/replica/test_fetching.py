@@ -79,7 +79,7 @@ async def test_a_consumer_on_a_follower_waits_for_the_high_watermark_and_is_woke
     answer = ask(played, fetch_request((0, 1), max_wait_ms=60_000))
     hosted.state.follower_log_changed(2, 2, 0)
     hosted.high_watermark_moved()
-    (found,) = partitions_of(await asyncio.wait_for(answer, 10))
+    (found,) = partitions_of(await asyncio.wait_for(answer, 20))
     assert (found.high_watermark, len(found.records)) == (2, len(one_batch(b"b")))
     (beyond,) = partitions_of(ask(played, fetch_request((0, 3))))
     assert beyond.error_code == 1
@@ -90,7 +90,7 @@ async def test_an_appended_record_reaches_a_follower_whose_session_had_seen_ever
     session = ask(played, fetch_request((0, 0), session=(0, 0), replica_id=2)).session_id
     answer = ask(played, fetch_request(session=(session, 1), replica_id=2, max_wait_ms=60_000))
     append(played)
-    (found,) = partitions_of(await asyncio.wait_for(answer, 10))
+    (found,) = partitions_of(await asyncio.wait_for(answer, 20))
     assert len(found.records) > 0
 
 
@@ -125,7 +125,7 @@ async def test_what_wakes_a_fetch_is_read_once_and_nothing_else_again(played: Pl
     answer = ask(played, fetch_request((0, 0), (1, 0), (2, 0), max_wait_ms=60_000, min_bytes=100))
     reads = counted(played, (0, 1, 2))
     append(played, 1, bytes(100))
-    found = {each.partition_index: len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 10))}
+    found = {each.partition_index: len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 20))}
     assert found == {0: 0, 1: len(one_batch(bytes(100))), 2: len(one_batch(b"there before"))}
     assert reads == [0, 1, 0]
 
@@ -226,7 +226,7 @@ async def test_what_comes_while_a_fetch_pauses_is_in_its_answer_when_the_time_is
     await asyncio.sleep(0)
     append(played, 0, b"not yet")
     waiting.end()
-    (found,) = partitions_of(await asyncio.wait_for(answer, 10))
+    (found,) = partitions_of(await asyncio.wait_for(answer, 20))
     assert found.records.read().count(b"looked at") == found.records.read().count(b"not yet") == 1
 
 
@@ -236,7 +236,7 @@ async def test_a_fetch_that_is_woken_with_more_than_its_limit_keeps_to_it(played
     answer = ask(played, fetch_request((0, 0), (1, 0), (2, 0), max_wait_ms=60_000, min_bytes=size, max_bytes=2 * size))
     for partition in (0, 1, 2):
         append(played, partition, bytes(1000))
-    found = [len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 10))]
+    found = [len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 20))]
     assert sorted(found) == [0, size, size]
 
 
@@ -247,7 +247,7 @@ async def test_of_two_partitions_only_one_gives_a_batch_larger_than_its_limit(pl
     answer = ask(played, request)
     append(played, 0, bytes(1000))
     append(played, 1, bytes(1000))
-    found = [len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 10))]
+    found = [len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 20))]
     assert sorted(found) == [0, size]
 
 
@@ -315,7 +315,7 @@ async def test_a_held_back_follower_is_answered_when_the_rate_allows_it(played: 
     answer = ask(played, wanted)
     assert not answer.done()
     played.now += 60_000
-    (found,) = partitions_of(await asyncio.wait_for(answer, 10))
+    (found,) = partitions_of(await asyncio.wait_for(answer, 20))
     assert len(found.records) > 0
 
 

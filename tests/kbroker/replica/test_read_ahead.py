@@ -33,7 +33,7 @@ class ColdDisk(Files):
         if self.is_cold:
             self.readers.add(threading.get_ident())
             self.reads += 1
-            assert self.go_on.wait(10)
+            assert self.go_on.wait(60)
             self.is_cold = False
         return os.pread(descriptor, size, position)
 

@@ -174,7 +174,7 @@ async def test_followers_that_wait_come_back_for_what_the_broker_leads_besides(p
     waiting = ask(played, fetch_request((0, 0), max_wait_ms=60_000, replica_id=2))
     consumer = ask(played, fetch_request((0, 0), max_wait_ms=60_000))
     await played.lead((0, 1), leader_epoch=1, replicas=(1, 2), partition_epoch=1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         assert (await waiting).error_code is ErrorCode.NONE
         await ask(played, fetch_request((0, 0), (1, 0), max_wait_ms=60_000, replica_id=2))
     played.now += FOLLOWERS_EXPECTED_MS

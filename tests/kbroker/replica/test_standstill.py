@@ -44,7 +44,7 @@ async def test_writes_wait_until_it_is_known_who_leads() -> None:
     assert played.standstill.is_unproven()
     assert played.asked == 1
     played.proven.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while played.standstill.is_unproven():  # noqa: ASYNC110
             await asyncio.sleep(0)
     played.now += PATIENCE_S

@@ -66,7 +66,7 @@ def begin(played: Played, *partitions: tuple[int, Any], version: int = 11, **res
 
 async def send(played: Played, *partitions: tuple[int, Any], version: int = 11, **rest: Any) -> list[Any]:
     answer = begin(played, *partitions, version=version, **rest)
-    return answers_of(await asyncio.wait_for(answer, 10) if asyncio.isfuture(answer) else answer)
+    return answers_of(await asyncio.wait_for(answer, 20) if asyncio.isfuture(answer) else answer)
 
 
 def codes(answers: Sequence[Any]) -> list[ErrorCode]:
@@ -425,12 +425,12 @@ async def test_the_marker_of_the_transaction_before_leaves_the_next_one_its_righ
     waiting = begin(played, (0, in_transaction(epoch=1)), version=12)
     await write(played, marker(0, epoch=1))  # ends the first one
     verifier.answer()
-    assert codes(answers_of(await asyncio.wait_for(waiting, 10))) == [0]
+    assert codes(answers_of(await asyncio.wait_for(waiting, 20))) == [0]
     waiting = begin(played, (0, in_transaction(epoch=2)), version=12)
     await write(played, marker(0, epoch=2))
     await write(played, marker(0, epoch=3))  # and this one its own, before it was appended
     verifier.answer()
-    assert codes(answers_of(await asyncio.wait_for(waiting, 10))) == [ErrorCode.INVALID_TXN_STATE]
+    assert codes(answers_of(await asyncio.wait_for(waiting, 20))) == [ErrorCode.INVALID_TXN_STATE]
 
 
 async def test_a_producer_that_is_unknown_here_begins_its_transaction_with_sequence_nought(played: Played) -> None:
@@ -438,7 +438,7 @@ async def test_a_producer_that_is_unknown_here_begins_its_transaction_with_seque
     verifier = PlayedVerifier(played, at_once=False)
     waiting = begin(played, (0, in_transaction(sequence=1)), version=12)
     verifier.answer()
-    answers = answers_of(await asyncio.wait_for(waiting, 10))
+    answers = answers_of(await asyncio.wait_for(waiting, 20))
     assert codes(answers) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
     verifier.at_once = True
     assert codes(await send(played, (0, in_transaction()), (0, in_transaction(sequence=1)), version=12)) == [0, 0]

@@ -71,20 +71,20 @@ def test_other_numbers_of_threads_hold_for_new_work_and_what_has_begun_is_done(w
 
     def wait() -> str:
         begun.set()
-        assert may_end.wait(10)
+        assert may_end.wait(60)
         return "done"
 
     first = workers.preparing.submit(wait)
     waiting = workers.preparing.submit(lambda: "done too")
-    assert begun.wait(10)
+    assert begun.wait(60)
     upkeep = workers.upkeep
     workers.resize(2, 1)
     assert workers.upkeep is upkeep
     barrier = threading.Barrier(2)
     both = [workers.preparing.submit(barrier.wait, 10) for _ in range(2)]
-    assert sorted(each.result(10) for each in both) == [0, 1]
+    assert sorted(each.result(60) for each in both) == [0, 1]
     may_end.set()
-    assert (first.result(10), waiting.result(10)) == ("done", "done too")
+    assert (first.result(60), waiting.result(60)) == ("done", "done too")
 
 
 def test_where_no_thread_can_be_started_work_is_not_taken_and_not_done_later(
