@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.faults.cluster import BROKERS, SHORT_SESSIONS, FaultCluster
+from tests.faults.cluster import BROKERS, FaultCluster
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.transactions import (
     ABORTED,
@@ -45,6 +45,7 @@ def harm(cluster: FaultCluster, draw: random.Random) -> str:
         cluster.brokers[broker_id].stop()
     else:
         cluster.pause(broker_id)
+        cluster.expire(broker_id)
     for topic in ("t", STATE):
         cluster.until_led_by_another(topic, broker_id, cluster.partitions(topic))
     return f"{kind} {broker_id}"
@@ -54,7 +55,7 @@ def harm(cluster: FaultCluster, draw: random.Random) -> str:
 def test_committed_transactions_are_read_whole_and_aborted_ones_never(
     make_fault_cluster: MakeFaultCluster, seed: int
 ) -> None:
-    cluster = make_fault_cluster(properties={**SHORT_SESSIONS, **PROPERTIES})
+    cluster = make_fault_cluster(properties=PROPERTIES)
     cluster.create_topic("t", [1, 2, 3, 1, 2, 3])
     draw = random.Random(seed)
     done: list[str] = []
