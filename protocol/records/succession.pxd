@@ -17,8 +17,9 @@ from kbroker.protocol.records.batch cimport BatchHeader, read_header
     is_believed=bint,
     is_before=bint,
     header=BatchHeader,
+    doubted=list,
 )
 cpdef look_through(object records, int64_t offset, int64_t high_watermark=*)
 
-@cython.locals(header=BatchHeader)
+@cython.locals(header=BatchHeader, least=int64_t)
 cdef int64_t _behind(object records, Py_ssize_t position, int64_t offset) except -2

@@ -46,6 +46,7 @@ def look_through(records: BytesLike, offset: int, high_watermark: int = UNKNOWN)
     is_before = False  # and it lies before `offset`
     problem = ""
     epochs: list[tuple[int, int]] = []
+    doubted: list[tuple[int, int, int]] = []  # the last ones, none of them believed: position, offset before, end
     length = len(records)
     try:
         while length - position >= HEADER_SIZE:
@@ -58,11 +59,18 @@ def look_through(records: BytesLike, offset: int, high_watermark: int = UNKNOWN)
                 start, epochs = position, []
             elif base_offset < end and position:
                 problem = f"batches overlap: one ends at offset {end - 1}, the next one begins at {base_offset}"
+                lying = [each for each in doubted if each[2] > base_offset]
+                if lying:
+                    last_position, last_offset, _ = lying[0]
                 break
             if base_offset > next_offset and is_before:
                 problem = f"behind a batch that ends at offset {end - 1} comes one that begins at {base_offset}"
                 break
             is_believed = base_offset <= next_offset or start == position > 0
+            if is_believed:
+                doubted = []
+            else:
+                doubted.append((position, next_offset, following))
             is_before = following <= offset
             last_position, last_offset = position, next_offset
             last_base = base_offset
@@ -88,13 +96,14 @@ def look_through(records: BytesLike, offset: int, high_watermark: int = UNKNOWN)
 
 
 def _behind(records: BytesLike, position: int, offset: int) -> int:
-    """Return where the first whole batch from `position` on begins that does not lie before `offset`."""
+    """Return the least offset, not before `offset`, where a batch from `position` on says that it begins."""
+    least = UNKNOWN
     try:
         while len(records) - position >= HEADER_SIZE:
             header = read_header(records, position)
-            if header.base_offset >= offset:
-                return int(header.base_offset)
+            if header.base_offset >= offset and not 0 <= least <= header.base_offset:
+                least = int(header.base_offset)
             position += header.size
     except KafkaError:
         pass
-    return UNKNOWN
+    return least

@@ -61,6 +61,18 @@ def test_a_base_offset_that_is_too_large_is_not_believed() -> None:
     assert seen.epochs == [(5, 0)]
 
 
+def test_of_two_that_are_too_large_neither_is_believed_and_what_is_behind_them_is_not_passed_over() -> None:
+    seen = look_through(answer((5, 5), (1034, 2), (2034, 3), (15, 3)), 5, 18)
+    assert (seen.end, seen.next_offset, seen.resume_at) == (size((5, 5)), 10, 15)
+    seen = look_through(answer((5, 5), (12, 2), (2034, 3), (17, 3)), 5, 20)
+    assert (seen.end, seen.next_offset, seen.resume_at) == (size((5, 5), (12, 2)), 14, 17)
+
+
+def test_one_that_is_too_large_behind_one_that_is_too_small_is_not_where_to_go_on() -> None:
+    seen = look_through(answer((5, 5), (2, 2), (1034, 3), (15, 3)), 5, 18)
+    assert (seen.next_offset, seen.resume_at) == (10, 15)
+
+
 def test_a_first_batch_that_is_too_large_is_passed_over_where_what_was_asked_for_stands_behind_it() -> None:
     records = answer((1034, 2), (12, 3), (15, 1))
     assert look_through(records, 12, 16) == Succession(size((1034, 2)), len(records), 16, [(12, 0)])
