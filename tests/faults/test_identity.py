@@ -12,7 +12,6 @@ from kbroker.dev.free_ports import free_ports
 from tests.faults.cluster import (
     BROKERS,
     SESSION_MS,
-    SHORT_SESSION_MS,
     SHORT_SESSIONS,
     TIMEOUT,
     FaultCluster,
@@ -53,7 +52,7 @@ def test_a_second_broker_with_the_id_of_one_that_runs_does_not_start(
     cluster: FaultCluster, make_twin: MakeTwin, topic_name: str
 ) -> None:
     epochs = [cluster.broker_epoch(broker) for broker in BROKERS]
-    twin = make_twin(cluster.brokers[2], SHORT_SESSION_MS)
+    twin = make_twin(cluster.brokers[2], SESSION_MS // 2)  # one that loses its session on the way begins again
     until(lambda: "waiting up to" in twin.log_tail(1000), "its id is taken, and it waits until a session is over")
     cluster.create_topic(topic_name)
     with Load(cluster, topic_name) as load:
