@@ -20,14 +20,17 @@ be awaitable.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from time import monotonic
 from typing import TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 TURN_S = 0.004
 """What all long work together may take of one turn of the loop, more or less."""
-SHORTEST_TURN_S = 0.0002
+SHORTEST_TURN_S = 0.0005
+MOST_AT_A_TURN = 8
+"""So many of them, each for the shortest time, go on in one turn of the loop; others wait for the next ones."""
 
 PORTION = 200
 """Items worked off between two looks at the clock, where one takes microseconds."""
@@ -39,6 +42,8 @@ Work = Generator[None, None, Answer | Awaitable[Answer]]
 
 _under_way: WeakSet[object] = WeakSet()
 """What takes more than one turn and is not at its end: generators, and those of Turn."""
+_lines: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]] = WeakKeyDictionary()
+"""What waits for its turn, in order."""
 
 
 def in_turns(work: Work[Answer]) -> Answer | Awaitable[Answer]:
@@ -95,6 +100,29 @@ def _turn_s() -> float:
     return max(SHORTEST_TURN_S, TURN_S / (len(_under_way) + 1))
 
 
+async def _next_turn() -> None:
+    """Wait for the loop's next turn; where many do, until it is this one's turn among them."""
+    if len(_under_way) <= MOST_AT_A_TURN:
+        await asyncio.sleep(0)
+        return
+    loop = asyncio.get_running_loop()
+    line = _lines.setdefault(loop, deque())
+    if not line:
+        loop.call_soon(_let_go_on, loop, line)
+    place = loop.create_future()
+    line.append(place)
+    await place
+
+
+def _let_go_on(loop: asyncio.AbstractEventLoop, line: deque[asyncio.Future[None]]) -> None:
+    """Let the first in line go on in the next turn."""
+    for place in [line.popleft() for _ in range(min(MOST_AT_A_TURN, len(line)))]:
+        if not place.done():
+            place.set_result(None)
+    if line:
+        loop.call_soon(_let_go_on, loop, line)
+
+
 class Turn:
     """The same for what is a coroutine already: `await turn.end_if_over()` after each item."""
 
@@ -107,14 +135,14 @@ class Turn:
         """Let others in between when this turn has taken its time."""
         if monotonic() >= self._ends:
             _under_way.add(self)
-            await asyncio.sleep(0)
+            await _next_turn()
             self._ends = monotonic() + _turn_s()
 
 
 async def _go_on(work: Work[Answer]) -> Answer:
     try:
         while True:
-            await asyncio.sleep(0)
+            await _next_turn()
             ends = monotonic() + _turn_s()
             while monotonic() < ends:
                 next(work)

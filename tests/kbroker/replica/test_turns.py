@@ -2,13 +2,15 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Generator
+from itertools import count
 from weakref import WeakSet
 
 import pytest
 
 from kbroker.replica import turns
-from kbroker.replica.turns import PORTION, TURN_S, Turn, in_turns, portions
+from kbroker.replica.turns import MOST_AT_A_TURN, PORTION, TURN_S, Turn, in_turns, portions
 
 
 @pytest.fixture(autouse=True)
@@ -123,3 +125,23 @@ async def test_coroutines_share_the_turn_with_all_other_long_work(monkeypatch: p
     assert turns.is_long_work_under_way()
     del turn
     assert turns._turn_s() == before
+
+
+async def test_of_very_many_only_some_go_on_in_one_turn_each_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "monotonic", count(step=TURN_S).__next__)  # each step takes a turn
+    went_on: list[tuple[int, int]] = []
+    turn = 0
+
+    async def one(number: int) -> None:
+        mine = Turn()
+        for _ in range(3):
+            await mine.end_if_over()
+            went_on.append((number, turn))
+
+    many = asyncio.gather(*(one(number) for number in range(10 * MOST_AT_A_TURN)))
+    while not many.done():
+        turn += 1
+        await asyncio.sleep(0)
+    in_a_turn = Counter(turn for _, turn in went_on)
+    assert max(in_a_turn.values()) <= 2 * MOST_AT_A_TURN, "those in line, and when few are left the rest"
+    assert sorted(number for number, _ in went_on[: 10 * MOST_AT_A_TURN]) == list(range(10 * MOST_AT_A_TURN))
