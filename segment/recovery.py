@@ -267,16 +267,13 @@ class _Opening:
                 self.epochs.truncate_from_end(self.segments[first].base_offset)
                 if not any(segment.size for segment in self.segments[:first]):
                     self.epochs.clear()
-                self._believe_epochs(self.segments[:first])
+                believe_or_rebuild(self.epochs, self.segments[:first], self.folder.path)
             self._recover_segments(suspects)
         if not self._recovered_to_end:
             self.end = self._end_of(self.segments[-1])
-            self._believe_epochs(self.segments)
+            believe_or_rebuild(self.epochs, self.segments, self.folder.path)
         if self.end < self.known.log_start_offset:
             self._restart(self.known.log_start_offset)
-
-    def _believe_epochs(self, segments: Sequence[LogSegment]) -> None:
-        believe_or_rebuild(self.epochs, segments, self.known.log_start_offset, self.folder.path)
 
     def _recover_segments(self, suspects: list[int]) -> None:
         segments, self._has_recovered = self.segments, True

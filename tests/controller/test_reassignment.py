@@ -161,6 +161,133 @@ def test_moves_taken_back_together_end_what_each_had_added() -> None:
     assert play.machine.state.reassigning == {T0, TopicPartition("t", 2)}, "broker 1 is not in sync yet"
 
 
+def ending() -> Play:
+    """Broker 1 was told to delete what has moved to broker 3, and has not answered yet."""
+    play = moving([3, 2])
+    known = play.states[T0]
+    play.states[T0] = replace(known, isr=(1, 2, 3), partition_epoch=known.partition_epoch + 1)
+    play.sent.clear()
+    play.tell(events.IsrChangesNotified((T0,)))
+    assert deletions(play) == [1]
+    assert (play.states[T0].leader, set(play.states[T0].isr)) == (3, {2, 3})
+    return play
+
+
+def deletions(play: Play) -> list[int]:
+    """Brokers that are told to delete the partition; what was sent is forgotten."""
+    stops = [(order.broker_id, order.request) for order in play.sent if isinstance(order.request, StopReplicaRequest)]
+    play.sent.clear()
+    return [broker_id for broker_id, each in stops if each.topic_states[0].partition_states[0].delete_partition]
+
+
+def test_a_move_lasts_until_what_it_leaves_is_deleted() -> None:
+    play = ending()
+    assert play.topics["t"].partitions[0] == ReplicaAssignment((3, 2, 1), (3,), (1,))
+    everything = ListPartitionReassignmentsRequest(timeout_ms=1, topics=None)
+    listed = list_reassignments(play.machine.state, everything).topics[0].partitions[0]
+    assert (listed.replicas, listed.removing_replicas) == ([3, 2, 1], [1])
+    play.tell(events.IsrChangesNotified((T0,)))
+    assert deletions(play) == [], "it is asked once"
+    play.answer_all()
+    assert play.topics["t"].partitions[0] == ReplicaAssignment((3, 2))
+    assert not play.machine.state.reassigning | play.machine.state.ending.keys()
+    assert list(list_reassignments(play.machine.state, everything).topics) == []
+
+
+def test_a_new_controller_has_deleted_again_what_the_one_before_was_not_told_of() -> None:
+    play = ending()
+    play.elect(2)
+    assert deletions(play) == [1]
+    assert play.topics["t"].partitions[0].removing_replicas == (1,)
+    play.answer_all()
+    assert play.topics["t"].partitions[0] == ReplicaAssignment((3, 2))
+
+
+def test_a_broker_that_dies_holds_no_move_up() -> None:
+    play = ending()
+    del play.brokers[1]
+    play.answers.clear()
+    play.tell_brokers()
+    assert play.topics["t"].partitions[0] == ReplicaAssignment((3, 2))
+    assert not play.machine.state.reassigning
+
+
+@pytest.mark.parametrize("has_a_new_session", [False, True])
+def test_a_broker_that_may_not_have_heard_is_told_again_to_delete(has_a_new_session: bool) -> None:
+    play = ending()
+    play.answers.clear()
+    if has_a_new_session:
+        play.register(1)
+        play.tell_brokers()
+    else:
+        play.tell(events.BrokerFellBehind(1))
+    assert deletions(play) == [1]
+    assert play.topics["t"].partitions[0].removing_replicas == (1,)
+    play.answer_all()
+    assert play.topics["t"].partitions[0] == ReplicaAssignment((3, 2))
+
+
+@pytest.mark.parametrize("target", [[1, 2], [4, 2]])
+def test_a_move_that_ends_is_replaced_by_another(target: list[int]) -> None:
+    play = ending()
+    assert move(play, target) == [ErrorCode.NONE]
+    play.answer_all()
+    assert play.topics["t"].partitions[0] == ReplicaAssignment((*target, 3), (target[0],), (3,))
+    assert not play.machine.state.ending
+    in_sync(play, T0)
+    assert play.topics["t"].partitions[0] == ReplicaAssignment(tuple(target))
+
+
+def test_other_partitions_moves_say_nothing_of_one_that_ends() -> None:
+    play = Play((1, 2, 3, 4))
+    play.elect()
+    play.create_topic("t", (1, 2), (1, 2))
+    play.tell_topics()
+    move(play, [3, 2])
+    play.answer_all()
+    known = play.states[T0]
+    play.states[T0] = replace(known, isr=(1, 2, 3), partition_epoch=known.partition_epoch + 1)
+    play.tell(events.IsrChangesNotified((T0,)))
+    assert move(play, [3, 2], [4, 2]) == [ErrorCode.NONE] * 2
+    assert [each.removing_replicas for each in play.topics["t"].partitions.values()] == [(1,), (1,)]
+    play.answer_all()
+    assert [each.removing_replicas for each in play.topics["t"].partitions.values()] == [(), (1,)]
+
+
+def test_a_move_whose_end_could_not_be_written_is_not_taken_for_done() -> None:
+    class Busy(Play):
+        others_write = False
+
+        def carry_out(self, instruction: Instruction) -> events.Result | None:
+            if self.others_write and isinstance(instruction, WriteTopics):
+                self.topics["t"] = replace(self.topics["t"], version=self.topics["t"].version + 1)
+            return super().carry_out(instruction)
+
+    play = Busy((1, 2, 3))
+    play.elect()
+    play.create_topic("t", (1, 2))
+    play.tell_topics()
+    move(play, [3, 2])
+    play.answer_all()
+    play.others_write = True
+    in_sync(play, T0)
+    assert play.machine.state.reassigning == {T0}
+    assert play.topics["t"].partitions[0] == ReplicaAssignment((3, 2, 1), (3,), (1,))
+    play.others_write = False
+    play.tell(events.TopicsModified({"t": play.topics["t"]}))
+    assert play.topics["t"].partitions[0] == ReplicaAssignment((3, 2))
+    assert not play.machine.state.reassigning
+
+
+def test_a_topic_that_goes_while_its_move_ends_is_forgotten() -> None:
+    play = ending()
+    del play.topics["t"], play.states[T0]
+    play.tell_topics()
+    play.answer_all()
+    assert not play.machine.state.ending
+    assert play.machine._reassignment.endings == []
+
+
 def test_another_target_replaces_a_move_and_drops_what_it_had_added() -> None:
     play = moving([3, 2])
     play.text()

@@ -146,7 +146,7 @@ PROMISES = (
         (
             Mutant(
                 "a damaged batch is served",
-                "segment/batch_checks.py",
+                "segment/log_segment.py",
                 "        if is_whole and not verify_crc(data, position, size):",
                 "        if False:",
                 seeds=90,
