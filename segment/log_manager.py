@@ -29,7 +29,7 @@ from kbroker.segment.log_config import MAX_LONG, LogConfig
 from kbroker.segment.log_dir import LogDir, LogDirError
 from kbroker.segment.log_disk import Flush
 from kbroker.segment.log_loading import LogLoading
-from kbroker.segment.log_move import copy_portion, finish_copy
+from kbroker.segment.log_move import finish_copy
 from kbroker.segment.log_table import Key, LogDirDescription, LogTable
 from kbroker.segment.offset_checkpoints import OffsetCheckpoints
 from kbroker.segment.recovery import LogSetup, create_log
@@ -406,26 +406,27 @@ class LogManager:
                 return
             self._bury(gone, gone.config.file_delete_delay_ms)
 
-    def finish_move(self, topic: str, partition: int, future: Log, max_bytes: int) -> bool:
-        """Let the copy take the log's place; False when it lacks more than `max_bytes`. Raises KafkaError."""
+    def finish_move(self, topic: str, partition: int, future: Log) -> bool:
+        """Let the copy take the log's place (then `settle_move`); False when it lacks too much. Raises KafkaError."""
         key = (topic, partition)
-        current = self.logs.get(key)
-        if current is None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition}: there is nothing to move")
-        future.flush()
-        copy_portion(current, future, max_bytes)
         with self._move_lock:
-            if self.logs.get(key) is not current or self.future(topic, partition) is not future:
+            current = self.logs.get(key)
+            if current is None or self.future(topic, partition) is not future:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition}: the move was given up")
-            source, destination = current.log_dir, future.log_dir
+            source = current.log_dir
             if not finish_copy(current, future):
                 return False
             self.table.moved(key, source)
             self._discard(future, future.config.file_delete_delay_ms)
-        current.flush()
-        self.checkpoints.write_all()  # what they say of the log in its former directory must not outlive it
-        self.table.check_not_offline(destination)
         return True
+
+    def settle_move(self, moved: Log) -> None:
+        """What a move leaves to be done, and no append need wait for. Raises KafkaError."""
+        try:
+            moved.flush()
+            self.checkpoints.write_all()  # what they say of the log in its former directory must not outlive it
+        finally:
+            self.table.check_not_offline(moved.log_dir)
 
     # ------------------------------------------------------------------ regular work
 

@@ -2,7 +2,8 @@
 
     alter            checks, makes the `-future` copy in the destination
     a task per move  copies portion by portion in a worker thread, num.replica.alter.log.dirs.threads of them at once,
-                     no faster than replica.alter.log.dirs.io.max.bytes.per.second; then the copy takes the log's place
+                     no faster than replica.alter.log.dirs.io.max.bytes.per.second; then the copy takes the log's place,
+                     and only for that do appends wait
     resume           a copy found on disk after a restart goes on, once the controller has said what the replica is
 
 Leading, following, truncating: the log does as before, the copy follows (segment/log_move.py). A move ends early with
@@ -15,6 +16,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -43,8 +45,8 @@ class LogDirMoves:
         self._manager = manager
         self._moves: dict[Key, tuple[Log, asyncio.Task[None]]] = {}
         """The copy and the task that fills it."""
-        self._tasks: set[asyncio.Task[None]] = set()
-        """All of them, with those that were stopped and wait for their thread."""
+        self._stopped: dict[Key, set[asyncio.Task[None]]] = {}
+        """Those that wait for their thread to end."""
         threads = manager.config.num_replica_alter_log_dirs_threads or len(manager.logs.directories)
         self._slots = asyncio.Semaphore(threads)
 
@@ -89,32 +91,38 @@ class LogDirMoves:
         """Stop copying; what is copied stays on disk."""
         move = self._moves.pop(key, None)
         if move is not None:
+            self._stopped.setdefault(key, set()).add(move[1])
             move[1].cancel()
 
     async def close(self) -> None:
         """Stop all moves; when this returns, nothing touches their logs any more."""
         for key in list(self._moves):
             self.stop(key)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*chain(*self._stopped.values()), return_exceptions=True)
 
     def _begin(self, hosted: HostedPartition, future: Log) -> None:
         key = (hosted.topic, hosted.partition)
         present = self._moves.get(key)
         if present is None or present[0] is not future:
-            move = asyncio.create_task(self._move(hosted, future), name=f"move-{hosted}")
+            before = list(self._stopped.get(key, ()))
+            move = asyncio.create_task(self._move(hosted, future, before), name=f"move-{hosted}")
             self._moves[key] = future, move
-            self._tasks.add(move)
             move.add_done_callback(lambda done: self._ended(key, future, done))
 
     def _ended(self, key: Key, future: Log, done: asyncio.Task[None]) -> None:
-        self._tasks.discard(done)
         if self._moves.get(key) == (future, done):
             del self._moves[key]
+        stopped = self._stopped.get(key, set())
+        stopped.discard(done)
+        if not stopped:
+            self._stopped.pop(key, None)
         if not done.cancelled() and (error := done.exception()) is not None:
             log.error("moving %s-%d has ended", *key, exc_info=error)
 
-    async def _move(self, hosted: HostedPartition, future: Log) -> None:
+    async def _move(self, hosted: HostedPartition, future: Log, before: list[asyncio.Task[None]]) -> None:
         manager = self._manager
+        if before:  # their threads may still copy, or exchange
+            await asyncio.wait(before)
         is_of_another_topic = ZERO_UUID not in (future.topic_id, hosted.topic_id) and future.topic_id != hosted.topic_id
         if is_of_another_topic or future.log_dir == hosted.log.log_dir:
             await self._in_thread(manager.logs.drop_future, hosted.topic, hosted.partition)
@@ -124,47 +132,74 @@ class LogDirMoves:
             log.info("%s: moving from %s to %s, from offset %d on", hosted, source, destination, future.log_end_offset)
             begun = time.monotonic()
             try:
-                while not await self._copy(hosted, future):
-                    pass
+                await self._move_whole(hosted, future)
             except KafkaError as error:
                 log.error("%s: not moved to %s: %s", hosted, destination, error.message)
                 return
             seconds = time.monotonic() - begun
             log.info("%s: moved to %s, %d bytes in %.1f s", hosted, destination, hosted.log.size, seconds)
 
+    async def _move_whole(self, hosted: HostedPartition, future: Log) -> None:
+        """Copy until the copy has taken the log's place."""
+        is_flushed = False
+        while True:
+            try:
+                if not await self._copy(hosted, future):
+                    continue
+                if not is_flushed:  # once: what is appended meanwhile is little, or else no flush would be the last
+                    await self._in_thread(future.flush)
+                    is_flushed = True
+                elif await self._finish(hosted, future):
+                    return
+            except KafkaError as error:
+                if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                    raise
+                log.warning("%s: trying again to move it: %s", hosted, error.message)
+                await asyncio.sleep(self._manager.config.replica_fetch_backoff_ms / 1000)
+
     async def _copy(self, hosted: HostedPartition, future: Log) -> bool:
-        """Copy a portion, when the rate allows it; True once the copy has taken the log's place."""
+        """Copy a portion, when the rate allows it; True once hardly anything is missing."""
         manager = self._manager
         throttle = manager.log_dirs_throttle
         if throttle.is_exceeded(manager.steady()):
             await asyncio.sleep(throttle.pause_ms(manager.steady()) / 1000)
             return False
-        try:
-            size = await self._in_thread(copy_portion, hosted.log, future, PORTION_BYTES)
-            throttle.record(size, manager.steady())
-            if size >= PORTION_BYTES:
-                return False
-            finishing = hosted.tail = asyncio.ensure_future(self._finish(hosted, future, hosted.tail))
-            return await self._to_its_end(finishing)
-        except KafkaError as error:
-            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-                raise
-            log.warning("%s: trying again to move it: %s", hosted, error.message)
-            await asyncio.sleep(manager.config.replica_fetch_backoff_ms / 1000)
-            return False
+        size = await self._in_thread(copy_portion, hosted.log, future, PORTION_BYTES)
+        throttle.record(size, manager.steady())
+        return size < PORTION_BYTES
 
-    async def _finish(self, hosted: HostedPartition, future: Log, before: asyncio.Future[Any] | None) -> bool:
+    async def _finish(self, hosted: HostedPartition, future: Log) -> bool:
         """Let the copy take the log's place, in its turn among the appends: else these would wait for the disk that it
-        moves to, and the event loop with them.
+        moves to, and the event loop with them. False when too much is missing.
         """
-        if before is not None:
-            await asyncio.wait([before])
+        move, before = asyncio.current_task(), hosted.tail
+        assert move is not None
+        turn = hosted.tail = asyncio.get_running_loop().create_future()
+        finishing = self._finish_in_turn(hosted, future, move, before, turn)
+        return await self._to_its_end(asyncio.ensure_future(finishing))
+
+    async def _finish_in_turn(
+        self,
+        hosted: HostedPartition,
+        future: Log,
+        move: asyncio.Task[Any],
+        before: asyncio.Future[Any] | None,
+        turn: asyncio.Future[None],
+    ) -> bool:
+        logs = self._manager.logs
         try:
-            finish = self._manager.logs.finish_move
-            return await self._in_thread(finish, hosted.topic, hosted.partition, future, PORTION_BYTES)
+            if before is not None:
+                await asyncio.wait([before])
+            if move.cancelling():  # stopped meanwhile: the log stays where it is
+                return False
+            if not await self._in_thread(logs.finish_move, hosted.topic, hosted.partition, future):
+                return False
         finally:
-            if hosted.tail is asyncio.current_task():
+            turn.set_result(None)
+            if hosted.tail is turn:
                 hosted.tail = None
+        await self._in_thread(logs.settle_move, hosted.log)
+        return True
 
     async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Run in a worker thread."""

@@ -286,7 +286,8 @@ def test_a_power_loss_at_any_rename_of_a_move_leaves_the_log_in_one_directory(
                     platter.restore(tmp_path / name, tmp_path / f"{name}-after")
 
     monkeypatch.setattr(Files, "rename", stop_after)
-    assert manager.finish_move("orders", 0, future, 1 << 20)
+    assert manager.finish_move("orders", 0, future)
+    manager.settle_move(log)
     monkeypatch.setattr(Files, "rename", rename)
     manager.shutdown()
     if len(done) < renames:

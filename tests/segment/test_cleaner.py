@@ -214,7 +214,8 @@ def test_a_log_that_moves_is_compacted_where_it_arrives(tmp_path: Path) -> None:
     assert future is not None
     assert not cleaner.clean_dirtiest()
     log.first_dirty_offset = 40  # a compaction that had begun before ends only now
-    assert manager.finish_move("orders", 0, future, 1 << 20)
+    assert manager.finish_move("orders", 0, future)
+    manager.settle_move(log)
     assert log.first_dirty_offset is not None
     assert log.first_dirty_offset <= 20
     roll(log)

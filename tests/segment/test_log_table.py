@@ -22,8 +22,9 @@ def move(manager: LogManager, log_dir: Path, partition: int = 0) -> None:
     current = manager.get("orders", partition)
     assert future is not None
     assert current is not None
-    while not manager.finish_move("orders", partition, future, 1 << 20):
+    while not manager.finish_move("orders", partition, future):
         copy_portion(current, future, 1 << 20)
+    manager.settle_move(current)
 
 
 def folders(log_dir: Path) -> list[str]:
@@ -110,7 +111,7 @@ def test_another_destination_gives_up_the_copy_and_the_present_one_ends_the_move
     assert second is not None
     assert dirs_of(manager) == {"a": [("orders", 0, False)], "b": [], "c": [("orders", 0, True)]}
     with pytest.raises(KafkaError):
-        manager.finish_move("orders", 0, first, 1 << 20)
+        manager.finish_move("orders", 0, first)
     assert manager.create_future("orders", 0, log.log_dir) is None
     assert manager.future("orders", 0) is None
     manager.shutdown()
@@ -177,7 +178,7 @@ def test_a_destination_that_fails_ends_the_move_and_nothing_else(tmp_path: Path)
     assert manager.mark_offline(str(tmp_path / "b"), OSError(5, "I/O error")) == []
     assert (manager.future("orders", 0), log.failure, failed) == (None, None, ["b"])
     with pytest.raises(KafkaError) as raised:
-        manager.finish_move("orders", 0, future, 1 << 20)
+        manager.finish_move("orders", 0, future)
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(KafkaError, match="offline"):
         manager.create_future("orders", 0, str(tmp_path / "b"))

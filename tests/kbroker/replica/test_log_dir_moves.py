@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
@@ -284,3 +285,71 @@ async def test_the_loop_does_not_wait_for_the_disk_that_a_replica_is_moved_to(tm
     await moving.until_moved(moving.other)
     assert (log.log_end_offset, moving.replicas.hosted[TOPIC, 0].tail) == (7, None)
     await moving.close()
+
+
+class SlowToSync(Files):
+    """A disk that takes its time to sync batches in one directory, time after time."""
+
+    __slots__ = ("goes_on", "log_dir", "syncs")
+
+    def __init__(self, log_dir: str) -> None:
+        self.log_dir, self.syncs, self.goes_on = log_dir, 0, threading.Semaphore(0)
+
+    def sync(self, descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if path.startswith(self.log_dir) and path.endswith(".log"):
+            self.syncs += 1
+            assert self.goes_on.acquire(timeout=20)
+        super().sync(descriptor)
+
+
+async def test_appends_do_not_wait_while_a_copy_is_flushed_before_and_after_it_takes_the_logs_place(
+    tmp_path: Path,
+) -> None:
+    files = SlowToSync(str(tmp_path / "other"))
+    moving = await Moving(tmp_path, files=files).begin()
+    hosted = moving.replicas.hosted[TOPIC, 0]
+    assert await moving.alter(moving.other) is ErrorCode.NONE
+    seen = []
+    for number in (1, 2):
+        await until(lambda number=number: files.syncs == number)  # type: ignore[misc]
+        answer = DelayedAnswer(60_000, list)
+        moving.replicas.append(TOPIC, 0, one_batch(), 1, 0, answer)
+        seen.append((answer.future, hosted.log.log_dir, hosted.log.log_end_offset))
+        files.goes_on.release()
+    assert seen == [(None, moving.first, 6), (None, moving.other, 7)]
+    await moving.until_moved(moving.other)
+    await moving.close()
+
+
+async def behind_an_append(moving: Moving) -> asyncio.Future[None]:
+    """Begin a move whose end waits for its turn, until what this returns is done."""
+    hosted = moving.replicas.hosted[TOPIC, 0]
+    append = hosted.tail = asyncio.get_running_loop().create_future()
+    assert await moving.alter(moving.other) is ErrorCode.NONE
+    await until(lambda: hosted.tail is not append)
+    return append
+
+
+async def test_a_move_that_is_stopped_before_its_turn_has_come_leaves_the_log_where_it_is(moving: Moving) -> None:
+    append, hosted = await behind_an_append(moving), moving.replicas.hosted[TOPIC, 0]
+    moving.replicas._moves.stop((TOPIC, 0))
+    append.set_result(None)
+    await until(lambda: hosted.tail is None and not moving.replicas._moves._stopped, MOVE_S)
+    assert (hosted.log.log_dir, moving.dirs()) == (moving.first, [("logs", False, 0), ("other", True, 0)])
+
+
+async def test_a_move_that_is_taken_up_again_waits_for_the_end_of_the_one_that_was_stopped(
+    moving: Moving, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", log_dir_moves.log.name)
+    append = await behind_an_append(moving)
+    moving.replicas.drop((TOPIC, 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    await moving.lead(leader_epoch=1, partition_epoch=1)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    begun = caplog.text.count(": moving from")
+    append.set_result(None)
+    assert begun == 1
+    await moving.until_moved(moving.other)
+    assert caplog.text.count(": moving from") == 2
