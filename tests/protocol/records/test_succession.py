@@ -1,3 +1,5 @@
+import random
+
 import pytest
 
 from kbroker.protocol.records.batch import HEADER_SIZE, stamp
@@ -98,3 +100,57 @@ def test_what_was_asked_for_is_not_passed_over_behind_a_batch_before_it() -> Non
     assert (seen.next_offset, seen.resume_at) == (8, 12)
     assert seen.problem == "behind a batch that ends at offset 2 comes one that begins at 12"
     assert not look_through(answer((1, 2), (5, 6)), 8).problem
+
+
+def test_several_behind_gaps_that_lie_do_not_end_behind_the_partition() -> None:
+    seen = look_through(answer((5, 5), (1034, 2), (2034, 3)), 5, 15)
+    assert (seen.end, seen.next_offset, seen.resume_at) == (size((5, 5)), 10, UNKNOWN)
+    assert seen.problem == "a batch says that it begins at offset 1034, the partition ends at 15"
+    assert look_through(answer((5, 5), (1034, 2), (2034, 3))[:-1], 5, 15) == seen
+
+
+def test_a_whole_batch_behind_a_gap_is_not_doubted_for_one_behind_it_that_is_too_small() -> None:
+    records = answer((5, 5), (20, 3), (2, 2), (30, 3))
+    seen = look_through(records, 5, 33)
+    assert (seen.end, seen.next_offset, seen.resume_at) == (size((5, 5), (20, 3)), 23, 30)
+
+
+def test_a_last_batch_cut_short_shows_that_the_one_before_it_lies() -> None:
+    records = answer((5, 5), (1034, 2), (12, 3))[:-1]
+    seen = look_through(records, 5, 5000)
+    assert (seen.end, seen.next_offset, seen.resume_at) == (size((5, 5)), 10, 12)
+
+
+def test_of_what_was_asked_for_nothing_is_passed_over_behind_several_that_are_too_large() -> None:
+    records = answer((1034, 2), (2034, 2), (12, 3), (15, 1))
+    seen = look_through(records, 12, 16)
+    assert seen == Succession(size((1034, 2), (2034, 2)), len(records), 16, [(12, 0)])
+
+
+def test_whatever_one_or_two_batches_say_all_before_them_is_read_and_reading_goes_on_right_behind_them() -> None:
+    rng = random.Random(7)
+    for _ in range(3_000):
+        truth, base = [], 5_000
+        for _ in range(rng.randint(2, 9)):
+            base += rng.choice((0, 0, rng.randint(1, 20)))  # compaction leaves gaps
+            truth.append((base, count := rng.randint(1, 6)))
+            base += count
+        liars = sorted(rng.sample(range(len(truth)), rng.randint(1, min(2, len(truth)))))
+        told = list(truth)
+        for liar, bit in zip(liars, rng.sample(range(8, 20), len(liars)), strict=True):
+            told[liar] = (truth[liar][0] ^ 1 << bit, truth[liar][1])
+        check(truth, told, liars, base)
+
+
+def check(truth: list[tuple[int, int]], told: list[tuple[int, int]], liars: list[int], high_watermark: int) -> None:
+    asked = truth[0][0]
+    seen = look_through(answer(*told), asked, high_watermark)
+    first = liars[0]
+    read = sum(truth[first - 1]) if first else asked
+    behind = [base for number, (base, _) in enumerate(truth) if number > first and number not in liars]
+    assert seen.problem, told
+    assert seen.next_offset == read, told
+    if first:
+        assert (seen.start, seen.end) == (0, size(*truth[:first])), told
+    if behind:
+        assert seen.resume_at == behind[0], told
