@@ -134,8 +134,11 @@ class RangeReader:
                 if seen.problem and following == offset:
                     if not self._skip_corrupt or self._replica is not None:
                         raise error_out_of_order(*self._place, seen)
-                    offset = max(seen.resume_at, offset + 1)
-                    self._count_corrupt(following, offset, seen.problem)
+                    if seen.resume_at > offset:
+                        offset = seen.resume_at
+                        self._count_corrupt(following, offset, seen.problem)
+                    else:  # the way on stands in no answer from here
+                        offset = self._after_corrupt(offset, seen.problem)
                     continue
                 if following > offset:
                     self._bytes_per_offset = len(records) / (following - offset)
@@ -237,8 +240,8 @@ class RangeReader:
         log.warning("%s-%d: offsets [%d, %d) are gone and left out", *self._place, offset, min(following, self._end))
         return following
 
-    def _after_corrupt(self, bad: int) -> int:
-        """Find the end of a batch that the broker itself found corrupt: its records are not served, so probe for it."""
+    def _after_corrupt(self, bad: int, reason: str = "the broker does not serve them") -> int:
+        """Probe for the end of a batch whose own word for it is not to be had: corrupt to the broker, or it lies."""
         good, step = bad + 1, 1
         while good < self._end and not self._is_served(good):
             step *= 2
@@ -247,18 +250,19 @@ class RangeReader:
         while good - low > 1:
             middle = (low + good) // 2
             low, good = (low, middle) if self._is_served(middle) else (middle, good)
-        self._count_corrupt(bad, good, "the broker does not serve them")
+        self._count_corrupt(bad, good, reason)
         return good
 
     def _is_served(self, offset: int) -> bool:
         connection = self._ask(offset)
         try:
-            self._receive(connection, offset)
+            answer = self._receive(connection, offset)
         except KafkaError as error:
             if error.code is not ErrorCode.CORRUPT_MESSAGE:
                 raise
             return False
-        return True
+        seen = look_through(as_batches(answer.records or b""), offset, answer.high_watermark)
+        return not seen.problem or seen.next_offset > offset
 
     def _count_corrupt(self, first: int, following: int, reason: object) -> None:
         self.corrupt_batches += 1

@@ -204,3 +204,29 @@ def test_a_batch_that_lies_about_its_offset_is_an_error_or_left_out(
             read(cluster, topic_name, 0, 200)
         rows = read(cluster, topic_name, 0, 200, skip_corrupt=True)
         assert [offset for offset, _ in rows] == [*range(50), *range(100, 200)]
+
+
+def test_past_a_batch_that_lies_alone_in_its_answers_the_way_on_takes_few_fetches(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker, topic_name, batches=3, rows=1000)
+    find, asked = range_reader.RangeReader._partition, []
+
+    def lie(self: Any, answer: Any, offset: int) -> Any:
+        asked.append(offset)
+        found = find(self, answer, offset)
+        for position, size in split_batches(found.records):
+            records = bytearray(found.records[position : position + size])
+            base_offset = int.from_bytes(records[:8], "big")
+            if base_offset <= offset < base_offset + 1000:
+                if base_offset == 1000:
+                    records[:8] = (1 << 40).to_bytes(8, "big")
+                found.records = bytes(records)
+                break
+        return found
+
+    monkeypatch.setattr(range_reader.RangeReader, "_partition", lie)
+    with PlainCluster(broker.bootstrap) as cluster:
+        rows = read(cluster, topic_name, 0, 3000, skip_corrupt=True)
+    assert [offset for offset, _ in rows] == [*range(1000), *range(2000, 3000)]
+    assert len(asked) < 30
