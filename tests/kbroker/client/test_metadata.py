@@ -53,6 +53,15 @@ def test_numbers_that_no_topic_has_are_passed_over() -> None:
     assert metadata.led_partitions("t") == [7]
 
 
+def test_a_partition_that_is_not_told_of_counts_and_keys_stay_where_they_are() -> None:
+    metadata = ClusterMetadata()
+    told = answer(1, 5, partitions=3)
+    told.topics[0].partitions[1].partition_index = 3
+    metadata.update(told, 0.0)
+    assert metadata.led_partitions("t") == [0, 2, 3]
+    assert metadata.topics["t"].count == 4
+
+
 def test_a_topic_keeps_its_partitions_until_it_is_made_anew() -> None:
     """A broker that has just started may not have heard of all; keys must not go elsewhere meanwhile."""
     metadata = ClusterMetadata()

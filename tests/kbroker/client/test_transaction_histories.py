@@ -228,6 +228,28 @@ async def test_an_abort_asks_for_the_end_where_nobody_said_whether_the_transacti
         assert network.read_committed(0) == ([2], [])
 
 
+@pytest.mark.parametrize("transaction_version", [0, 2])
+async def test_what_its_coordinator_has_aborted_is_left_without_asking_and_the_next_transaction_has_a_newer_epoch(
+    transaction_version: int,
+) -> None:
+    settings = {"transaction_timeout_ms": 1, "request_timeout_ms": 30, "transaction_version": transaction_version}
+    async with open_transaction([Asked.ANSWERED], **settings) as (network, sender, transactions):
+        network.time_out(lets_back_in=True)
+        await asyncio.sleep(0.01)
+        network.asked.extend([Asked.LOST] * 10_000)  # whether an epoch is given is not known
+        with pytest.raises(TransactionTimedOut):
+            await transactions.commit()
+        left = len(network.asked)
+        await transactions.abort()
+        assert 0 < left == len(network.asked)
+        network.asked.clear()
+        await transactions.begin()
+        assert (network.epoch, transactions.current) == (1, (PRODUCER_ID, 1))
+        sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        await transactions.commit()
+        assert network.read_committed(0) == ([2], [])
+
+
 async def test_the_epoch_is_raised_only_after_something_that_may_still_arrive() -> None:
     async with open_transaction() as (network, sender, transactions):
         await transactions.abort()
