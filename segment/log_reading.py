@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.segment.file_records import FileRecords
 from kbroker.segment.files import FileRemoved
+from kbroker.segment.log_config import MAX_LONG
 from kbroker.segment.log_segment import LogSegment
 
 if TYPE_CHECKING:
@@ -57,11 +58,13 @@ def read_slice(
     while offset < limit and number < len(segments):
         segment = segments[number]
         number += 1
-        end = segment.size if number < len(segments) else active_size
-        following = segments[number].base_offset if number < len(segments) else end_offset
+        is_closed = number < len(segments)
+        end = segment.size if is_closed else active_size
+        following = segments[number].base_offset if is_closed else end_offset
         if limit < following:
             end = segment.find(limit, patient) if limit > segment.base_offset else 0
-        records = segment.slice(offset, end, max_bytes, min_one_batch, patient)
+        ceiling = following if is_closed else MAX_LONG  # the end may move back at this moment, and again forward
+        records = segment.slice(offset, end, max_bytes, min_one_batch, patient, ceiling)
         if records is not None:
             records.goes_on = following < limit
             return records

@@ -22,11 +22,12 @@ import time
 from collections.abc import Iterator, Sequence
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, verify_crc
+from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader
 from kbroker.protocol.records.message_set import SMALLEST_MESSAGE, has_header, read_any_header
+from kbroker.segment.batch_checks import check_batches
 from kbroker.segment.file_records import FileRecords
 from kbroker.segment.files import Buffer, FilePool, Folder, NotInMemory, PooledFile
-from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_config import MAX_LONG, LogConfig
 from kbroker.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
 from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from kbroker.segment.search import BEYOND_INDEX, find_batch
@@ -377,9 +378,18 @@ class LogSegment:
         return self.file.read(header.size, position)
 
     def slice(
-        self, offset: int, end: int, max_bytes: int, min_one_batch: bool, patient: bool = True
+        self,
+        offset: int,
+        end: int,
+        max_bytes: int,
+        min_one_batch: bool,
+        patient: bool = True,
+        following: int = MAX_LONG,
     ) -> FileRecords | None:
-        """From the batch that holds offset, up to the position `end`; None when all batches here end below offset."""
+        """From the batch that holds offset, up to the position `end`; None when all batches here end below offset.
+
+        `following`: where the next segment begins, if there is one.
+        """
         start, first = self._locate(offset, patient)
         size = end - start
         if start >= self.size:
@@ -388,7 +398,7 @@ class LogSegment:
             first = first or self.header_at(start, patient).size
             size = max_bytes if first <= max_bytes else first if min_one_batch else 0
         if size > 0:
-            size = self._verified(start, start + size, offset, patient) - start
+            size = self._verified(start, start + size, offset, following, patient) - start
             if size > 0 and not (patient or self._is_fresh(start)):
                 self.file.require_in_memory(size, start)
         return FileRecords(self.file, start, max(size, 0), self.base_offset, offset)
@@ -397,7 +407,7 @@ class LogSegment:
         is_active = self._recent is not None
         return is_active and self.size - position <= _FRESH_BYTES and _time_ns() - self._file_time < _FRESH_NS
 
-    def _verified(self, start: int, end: int, offset: int, patient: bool) -> int:
+    def _verified(self, start: int, end: int, offset: int, following: int, patient: bool) -> int:
         """Check what nobody checked yet in [start, end), which begins with the batch that holds offset.
 
         Returns where the part ends that may be served.
@@ -419,15 +429,15 @@ class LogSegment:
             return end
         if not patient and end - known > _CHECKED_AT_ONCE_BYTES:
             raise NotInMemory
-        return self._check(start, known, end, offset if known == start else -1, patient, seen)
+        return self._check(start, known, end, offset if known == start else -1, following, patient, seen)
 
-    def _check(self, start: int, position: int, end: int, offset: int, patient: bool, seen: int) -> int:
+    def _check(self, start: int, position: int, end: int, offset: int, following: int, patient: bool, seen: int) -> int:
         """Check the batches of [position, end) and trust them; [start, position) is known. Raises when start is bad."""
         read = self.file.read if patient else self.file.read_at_once
         limit = min(end, position + max(_VERIFY_BYTES, self.header_at(position, patient).size))
         # One header more: only what follows tells whether the offset of a batch behind a gap is right.
         data = read(min(limit + HEADER_SIZE, self.size) - position, position)
-        good, why = check_batches(data, self.base_offset, offset)
+        good, why = check_batches(data, self.base_offset, offset, following)
         if offset >= 0 and int.from_bytes(data[:8], "big") > offset:
             if not patient:
                 raise NotInMemory
@@ -570,31 +580,3 @@ class LogSegment:
         """Close the files."""
         for file in filter(None, (self.file, self._index, self._time_index, self._transaction_index)):
             file.close()
-
-
-def check_batches(data: Buffer, floor: int, expected: int = -1) -> tuple[int, str]:
-    """Check the whole batches at the front of data: (bytes that are good, what is wrong behind them or "").
-
-    A cut-off batch at the end is not wrong. `floor`: the smallest offset that may come; `expected`: the one that the
-    first batch should hold, if known. Checksums do not cover base offsets: of two batches whose offsets do not ascend
-    the one that left a gap before it (compaction leaves such) is the wrong one, else the second.
-    """
-    position, end, behind_gap = 0, len(data), -1
-    while has_header(data, position):
-        try:
-            header = read_any_header(data, position)
-        except KafkaError as error:
-            return position, error.message
-        size = header.size
-        is_whole = position + size <= end
-        if is_whole and not verify_crc(data, position, size):
-            return position, f"the batch at offset {header.base_offset} does not match its checksum"
-        if header.base_offset < floor and (is_whole or behind_gap >= 0):
-            wrong = position if behind_gap < 0 else behind_gap
-            return wrong, f"offset {header.base_offset} follows {floor - 1}"
-        if not is_whole:
-            break
-        behind_gap = position if header.base_offset > expected else -1
-        floor = expected = header.last_offset + 1
-        position += size
-    return position, ""

@@ -146,7 +146,7 @@ PROMISES = (
         (
             Mutant(
                 "a damaged batch is served",
-                "segment/log_segment.py",
+                "segment/batch_checks.py",
                 "        if is_whole and not verify_crc(data, position, size):",
                 "        if False:",
                 seeds=90,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import read_header
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.segment.files import Files
@@ -93,6 +94,26 @@ def test_an_index_entry_that_says_too_low_an_offset_hides_no_aborted_transaction
     again = reopen(tmp_path, clean=True, high_watermark=27)
     (aborted,) = again.aborted_transactions(again.read(0, 1000))
     assert (aborted.first_offset, aborted.last_offset) == (5, 6)
+    again.close()
+
+
+@pytest.mark.parametrize("byte", [0, 3, 7])
+def test_the_last_batch_of_a_segment_that_says_a_higher_offset_is_not_served(tmp_path: Path, byte: int) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 40)
+    first, second, *_ = log.segments
+    last = second.base_offset - 1
+    position = first.find(last)
+    log.close()
+    data = bytearray((log.directory / f"{0:020d}.log").read_bytes())
+    data[position + byte] ^= 0x10
+    (log.directory / f"{0:020d}.log").write_bytes(data)
+    again = reopen(tmp_path, SMALL, clean=True, high_watermark=40)
+    assert len(again.read(0, 10_000).read()) == position
+    with pytest.raises(KafkaError, match="belongs into the next segment") as refused:
+        again.read(last, 10_000)
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert read_header(again.read(last + 1, 10_000).read()).base_offset == last + 1
     again.close()
 
 

@@ -14,11 +14,12 @@ import pytest
 
 from kbroker.protocol.records.batch import stamp
 from kbroker.segment import log_segment
+from kbroker.segment.batch_checks import check_batches
 from kbroker.segment.fetched import check_fetched
 from kbroker.segment.files import Buffer, Files, NotInMemory
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
-from kbroker.segment.log_segment import LogSegment, check_batches
+from kbroker.segment.log_segment import LogSegment
 from tests.segment.batches import batch, fill, new_log, reopen
 from tests.segment.interleaving import at_each_line
 
@@ -35,53 +36,6 @@ def test_an_index_entry_is_the_last_offset_of_a_chunk_and_its_position_but_none_
     assert all(position == offset // 2 * size for offset, position in entries)
     assert log.active_segment.time_index.count == len(entries)
     log.close()
-
-
-def test_good_batches_end_where_the_first_bad_byte_is(tmp_path: Path) -> None:
-    log = new_log(tmp_path, CONFIG)
-    fill(log, 5)
-    data = bytearray(log.active_segment.file.read(log.size, 0))
-    log.close()
-    size = len(data) // 5
-    assert check_batches(data, 0) == (5 * size, "")
-    assert check_batches(data[:-3], 0) == (4 * size, "")
-    data[3 * size + 70] ^= 1
-    good, why = check_batches(data, 0)
-    assert good == 3 * size
-    assert "offset 3" in why
-    assert check_batches(data, 1)[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("first_offsets", "wrong", "expected"),
-    [
-        ([0, 1, 9, 3, 4], 2, 0),  # the third says 9
-        ([0, 1, 0, 3, 4], 2, 0),  # the third says 0
-        ([9, 1, 2, 3, 4], 0, 0),  # the first is not the one that was looked for
-        ([0, 5, 9, 13], 4, 0),  # gaps alone are what compaction leaves
-    ],
-)
-def test_of_two_batches_whose_offsets_do_not_ascend_the_one_behind_a_gap_is_wrong(
-    first_offsets: list[int], wrong: int, expected: int
-) -> None:
-    data = bytearray()
-    for offset in first_offsets:
-        one = batch()
-        one[:8] = offset.to_bytes(8, "big")
-        data += one
-    size = len(batch())
-    good, why = check_batches(data, 0, expected)
-    assert good == wrong * size
-    assert bool(why) == (wrong < len(first_offsets))
-
-
-def test_the_header_of_a_batch_that_is_cut_off_tells_whether_the_one_before_it_is_wrong() -> None:
-    data = batch() + batch()
-    size = len(batch())
-    data[7], data[size + 7] = 14, 11
-    assert check_batches(data[: size + 61], 0, 10)[0] == 0
-    assert check_batches(data[: size + 60], 0, 10)[0] == size
-    assert check_batches(data[: size + 61], 0, 14)[0] == size
 
 
 def test_threads_that_ask_for_an_index_at_once_are_given_the_same(tmp_path: Path) -> None:
@@ -172,9 +126,9 @@ def test_what_a_reader_knew_before_trust_was_taken_away_is_checked_again(
     log.read(0, segment.size // 10 * 3)
     assert segment._trusted
 
-    def check(data: bytes, floor: int, expected: int) -> tuple[int, str]:
+    def check(data: bytes, *limits: int) -> tuple[int, str]:
         segment.distrust()  # by another thread, which has just found damage
-        return check_batches(data, floor, expected)
+        return check_batches(data, *limits)
 
     monkeypatch.setattr(log_segment, "check_batches", check)
     log.read(0, 1 << 20)
