@@ -34,14 +34,21 @@ def read_epochs(files: Files, path: str) -> LeaderEpochs:
     return LeaderEpochs(entries)
 
 
-def believe_or_rebuild(epochs: LeaderEpochs, segments: Sequence[LogSegment], folder: str) -> None:
-    """Make the epochs anew from the batches of all these segments, where the last batch says another one than they."""
+def believe_or_rebuild(epochs: LeaderEpochs, segments: Sequence[LogSegment], start: int, folder: str) -> None:
+    """Make the epochs anew from the batches of all these segments, where the last batch says another one than they.
+
+    They say nothing of what lies below the log's start: where that is all there is, its last batch tells enough.
+    """
     try:
         last = next(filter(None, (last_batch(each) for each in reversed(segments) if each.size)), None)
         if last is None or last[1].magic < 2:
             return
         header = last[1]
-        known = epochs.epoch_for_offset(header.base_offset)
+        if header.next_offset <= start:
+            epochs.clear()
+            note_epoch(epochs, header)
+            return
+        known = epochs.epoch_for_offset(max(header.base_offset, start))
         if known == header.partition_leader_epoch:
             return
         if epochs.entries:

@@ -267,13 +267,16 @@ class _Opening:
                 self.epochs.truncate_from_end(self.segments[first].base_offset)
                 if not any(segment.size for segment in self.segments[:first]):
                     self.epochs.clear()
-                believe_or_rebuild(self.epochs, self.segments[:first], self.folder.path)
+                self._believe_epochs(self.segments[:first])
             self._recover_segments(suspects)
         if not self._recovered_to_end:
             self.end = self._end_of(self.segments[-1])
-            believe_or_rebuild(self.epochs, self.segments, self.folder.path)
+            self._believe_epochs(self.segments)
         if self.end < self.known.log_start_offset:
             self._restart(self.known.log_start_offset)
+
+    def _believe_epochs(self, segments: Sequence[LogSegment]) -> None:
+        believe_or_rebuild(self.epochs, segments, self.known.log_start_offset, self.folder.path)
 
     def _recover_segments(self, suspects: list[int]) -> None:
         segments, self._has_recovered = self.segments, True

@@ -51,3 +51,19 @@ def test_an_epoch_that_says_it_began_before_the_log_cuts_nothing(tmp_path: Path)
     again = reopen(tmp_path, SMALL, log_start_offset=start, high_watermark=40)
     assert (again.log_end_offset, again.leader_epochs.entries) == (40, ((2, start),))
     again.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("start", [40, 35, 20])
+def test_what_is_below_the_logs_start_makes_no_epoch_doubtful(
+    tmp_path: Path, clean: bool, start: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 20, epoch=1)
+    fill(log, 2, count=10, epoch=3)
+    log.delete_records(start)
+    log.close()
+    again = reopen(tmp_path, SMALL, clean=clean, recovery_point=40, log_start_offset=start, high_watermark=40)
+    assert (again.log_start_offset, again.leader_epochs.entries) == (start, ((3, start),))
+    assert not caplog.records
+    again.close()
