@@ -71,6 +71,7 @@ soak: setup  ## kbroker verify under faults drawn at random for MINUTES (10) fro
 	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) KBROKER_SOAK_ROUND=$(ROUND) $(BIN)/python -m pytest -s tests/faults/test_soak.py
 	@KBROKER_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/faults/test_failing_files.py
 	@KBROKER_KILLS=50 $(BIN)/python -m pytest tests/system/test_kills.py
+	@KBROKER_HISTORIES=1000 $(BIN)/python -m pytest tests/segment/test_histories.py
 	@KBROKER_CUTS=200 KBROKER_SOAK_SEED=$(SEED) $(BIN)/python -m pytest -s tests/faults/power_cuts.py
 	@$(BIN)/python -m tests.simulation --seconds 12 --seeds 1000000 --jobs 2 --within $$($(BIN)/python -c 'print(20 * $(MINUTES))')
 
