@@ -78,6 +78,8 @@ class Life:
             self.append()
             if self.rng.random() < 0.12:
                 self.rng.choice(rare)()
+        if self.rng.random() < 0.2:
+            self.delete_records()
         if self.rng.random() < 0.3:  # a leader that was elected a moment ago
             self.log.assign_leader_epoch(self.epoch + 1)
 
