@@ -136,7 +136,7 @@ class ConsumerGroup:
         self._read_by: dict[str, frozenset[str]] = {}
         """Who -> names of the topics that targets were made with last; nobody since the group was read from the log."""
         self.patterns: dict[str, TopicPattern] = {}
-        """By the expression that a member has brought."""
+        """By expression: those of the members, and of some that have left until topics are looked at again."""
         self._owners: dict[tuple[bytes, int], str] = {}
         """Who has a partition, or has still to give it up."""
         self._out: list[Record] = []
@@ -147,8 +147,10 @@ class ConsumerGroup:
         """A member joins, stays or leaves. Raises KafkaError with the code that it is answered."""
         if request.epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request, now)
-        self._check_request(request)
+        pattern = self._check_request(request)
         member = self._admit(request, now)
+        if request.topic_regex and pattern is not None:
+            self.patterns[request.topic_regex] = pattern
         before = member.assigned
         if member.authority is not request.authority:
             member.authority, member.seen_rules = request.authority, -1
@@ -175,18 +177,15 @@ class ConsumerGroup:
         self._reconcile(member, owned, now)
         self._heard_of(member, now)
 
-    def _check_request(self, request: ConsumerHeartbeat) -> None:
+    def _check_request(self, request: ConsumerHeartbeat) -> TopicPattern | None:
+        """Return what its expression is; whoever brings it may yet be refused."""
         if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
                 f"assignor {request.server_assignor} is not known here; there are {', '.join(ASSIGNORS)}",
             )
-        if request.topic_regex:
-            self._learn_pattern(request.topic_regex, request.pattern)
-
-    def _learn_pattern(self, regex: str, pattern: TopicPattern | None = None) -> None:
-        if regex not in self.patterns:
-            self.patterns[regex] = pattern or TopicPattern(regex)
+        regex = request.topic_regex
+        return (self.patterns.get(regex) or request.pattern or TopicPattern(regex)) if regex else None
 
     def _admit(self, request: ConsumerHeartbeat, now: int) -> ConsumerMember:
         if request.epoch == JOIN_EPOCH:
@@ -362,6 +361,8 @@ class ConsumerGroup:
         if not is_changed and self._topics.updates == self._seen_updates:
             return False
         self._seen_updates = self._topics.updates
+        in_use = {member.topic_regex for member in self.members.values()}
+        self.patterns = {regex: pattern for regex, pattern in self.patterns.items() if regex in in_use}
         names: set[str] = set()
         for member in self.members.values():
             names |= self.subscribed_topics(member)
@@ -371,8 +372,6 @@ class ConsumerGroup:
             return False
         self.known_topics = known
         self._out.append(records.topic_metadata(self.group_id, known))
-        in_use = {member.topic_regex for member in self.members.values()}
-        self.patterns = {regex: pattern for regex, pattern in self.patterns.items() if regex in in_use}
         return True
 
     def _bump(self, now: int, *why: told.Told) -> None:
@@ -495,8 +494,8 @@ class ConsumerGroup:
     def start(self, now: int) -> None:
         """The group has been read from the log: its members get a fresh time."""
         for member in self.members.values():
-            if member.topic_regex is not None:
-                self._learn_pattern(member.topic_regex)
+            if (regex := member.topic_regex) is not None and regex not in self.patterns:
+                self.patterns[regex] = TopicPattern(regex)
             if member.instance_id is not None:
                 self.static_members[member.instance_id] = member.member_id
             self._own(member)

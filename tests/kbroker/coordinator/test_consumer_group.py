@@ -148,6 +148,26 @@ def test_a_pattern_follows_the_topics_internal_ones_too() -> None:
     assert len(answer.assigned) == 3
 
 
+def test_only_expressions_of_members_are_kept() -> None:
+    group, topics = make({"orders": 1})
+
+    def heard(member_id: str, epoch: int, regex: str) -> int:
+        request = ConsumerHeartbeat(member_id, epoch, rebalance_timeout_ms=60_000, topic_regex=regex, owned={})
+        return group.heartbeat(request, 0).epoch
+
+    epoch = heard("a", 0, "orders.*")
+    heard("a", epoch, "orders")  # it means the same topics
+    assert group.patterns.keys() == {"orders"}
+    with pytest.raises(KafkaError) as stranger:
+        heard("b", 7, "o.*")
+    assert stranger.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+    with pytest.raises(KafkaError) as wrong:
+        heard("b", 0, "(")
+    assert wrong.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert group.patterns.keys() == {"orders"}
+    assert group.members.keys() == {"a"}
+
+
 def topics_of(group: ConsumerGroup) -> set[str]:
     return {bytes(topic_id).lstrip(b"\0").decode() for topic_id in group.members["a"].assigned}
 
