@@ -67,8 +67,6 @@ class BrokerLife:
             yield from self._remove(dead | bounced)
         if new or bounced:
             yield from self._add({each: brokers[each] for each in sorted(new | bounced)})
-        if dead or bounced:
-            yield from self.reassignment.brokers_went(dead | bounced)
         if changed:
             yield from self._modify({each: brokers[each] for each in sorted(changed)})
 
@@ -118,7 +116,6 @@ class BrokerLife:
                 is_new = state.replica_state(replica) is ReplicaStatus.NEW
                 batch.tell_leader_and_isr((broker_id,), replica[0], is_new=is_new)
             yield from batch.send()
-        yield from self.reassignment.delete_again((broker_id,))
         started = (ReplicaStatus.DELETION_STARTED,)
         deleting = yield from chosen(replicas, lambda each: state.replica_state(each) in started)
         yield from self.deletion.fail_replicas(deleting)

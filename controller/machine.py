@@ -279,7 +279,6 @@ class Machine:
     def _stop_replica_answered(self, event: events.StopReplicaAnswered) -> Steps[None]:
         if self.state.is_of_this_life(event.broker_id, event.request):
             yield from self._deletion.stop_replica_answered(event.broker_id, event.request, event.response)
-            yield from self._reassignment.stop_replica_answered(event.broker_id, event.request)
 
     def _broker_fell_behind(self, event: events.BrokerFellBehind) -> Steps[None]:
         yield from self._brokers.tell_anew(event.broker_id)
@@ -334,11 +333,10 @@ class Machine:
                 created += state.add_topic(name, replace(topic, partitions=new))
         if restored:
             yield from write_topics(
-                state, restored, lambda name, known: replace(known, partitions=state.topic(name).partitions)
+                state, restored, lambda name, known: replace(known, partitions=dict(state.assignments[name]))
             )
         if created:
             yield from self._create_partitions(created)
-        yield from self._reassignment.end()
 
     def _deletions_listed(self, event: events.TopicDeletionsListed) -> Steps[None]:
         yield from self._deletion.ask(event.names - self.state.topics_to_delete)

@@ -3,17 +3,15 @@
     replicas = target, then what is to go        adding = target - origin        removing = origin - target
 
 Phase A, while the target isn't in sync: all of them are replicas, the leader learns it with a new epoch. Phase B, once
-the target is in sync: the leader moves into the target if need be, the rest leaves the ISR and is deleted. Once that is
-confirmed, the topic's node says only the target: a controller that comes before finds the move there, and has the rest
-deleted again. Kafka's does not wait; what it had yet to tell a slow broker when it ends is never deleted.
+the target is in sync: the leader moves into the target if need be, the rest leaves the ISR and is deleted, and the
+topic's node says only the target.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from kbroker.controller import znodes
 from kbroker.controller.election import Strategy
@@ -40,16 +38,6 @@ MOVES_AT_ONCE = 200
 """Of one topic: what a controller that dies in between leaves half done, and how long the first waits for the last."""
 
 
-@dataclass(eq=False, slots=True)
-class Ending:
-    """Moves of a topic's partitions that are over once brokers have deleted what they have."""
-
-    topic: str
-    moves: Assignments
-    """As the topic's node has them."""
-    awaited: set[Replica]
-
-
 @dataclass(slots=True)
 class Reassignment:
     """Moves replicas from broker to broker."""
@@ -58,7 +46,6 @@ class Reassignment:
     deletion: TopicDeletion
     legacy: dict[TopicPartition, tuple[int, ...]]
     """What /admin/reassign_partitions still holds."""
-    endings: list[Ending] = field(default_factory=list)
 
     # --- asked for ---
 
@@ -141,8 +128,7 @@ class Reassignment:
         """Those that move, by topic."""
         state = self.do.state
         moves: dict[str, dict[TopicPartition, ReplicaAssignment]] = {}
-        moving = {each for each in partitions if each in state.reassigning and each not in state.ending}
-        for partition in sorted(moving):
+        for partition in sorted(set(partitions) & state.reassigning):
             assignment = state.assignment(partition)
             if assignment is not None:
                 moves.setdefault(partition.topic, {})[partition] = assignment
@@ -178,12 +164,10 @@ class Reassignment:
             for each, assignment in wanted.items():  # some may fit; what is taken back makes room
                 refused |= yield from self._change(name, {each: assignment})
             return refused
-        for each in changed:
-            state.ending.pop(each, None)
         moves = {
             each: assignment
             for each, assignment in wanted.items()
-            if assignment.is_being_reassigned or (each in state.reassigning and each not in state.ending)
+            if assignment.is_being_reassigned or each in state.reassigning
         }
         dropped = [
             (each, broker_id)
@@ -315,57 +299,9 @@ class Reassignment:
             else:  # what leads now has to stay until somebody else can
                 state.set_assignment(partition, assignment)
         if over:
-            removed = [(each, gone) for each in over for gone in moves[each].removing_replicas]
-            yield from self._drop_replicas(removed)
-            ending = {each: moves[each] for each in over}
-            state.ending.update(ending)
-            self.endings.append(Ending(name, ending, {each for each in removed if each[1] in state.brokers}))
-            yield from self.end()
-
-    # --- ending ---
-
-    def stop_replica_answered(self, broker_id: int, request: Any) -> Steps[None]:
-        """What a broker had of moved partitions is gone, or cannot be deleted: nobody asks again."""
-        deleted = {
-            (TopicPartition(topic.topic_name, each.partition_index), broker_id)
-            for topic in request.topic_states
-            for each in topic.partition_states
-            if each.delete_partition
-        }
-        for ending in self.endings:
-            ending.awaited -= deleted
-        yield from self.end()
-
-    def brokers_went(self, broker_ids: Collection[int]) -> Steps[None]:
-        """Those that are away are not waited for; those that are back have not heard, perhaps."""
-        back = [each for each in broker_ids if each in self.do.state.brokers]
-        for ending in self.endings:
-            ending.awaited = {each for each in ending.awaited if each[1] not in broker_ids or each[1] in back}
-        yield from self.delete_again(back)
-        yield from self.end()
-
-    def delete_again(self, broker_ids: Collection[int]) -> Steps[None]:
-        """Tell brokers once more what they have to delete of moved partitions."""
-        batch = self.do.batch()
-        for ending in self.endings:
-            for partition, broker_id in sorted(ending.awaited):
-                if broker_id in broker_ids and partition in self.do.state.ending:
-                    batch.tell_stop_replica(broker_id, partition, delete=True)
-        yield from batch.send()
-
-    def end(self) -> Steps[None]:
-        """Let the topics' nodes say what has come true. Where others keep writing, the watch brings us here again."""
-        state = self.do.state
-        for ending in [each for each in self.endings if not each.awaited]:
-            over = [each for each, written in ending.moves.items() if state.ending.get(each) is written]
-            targets = {each: ReplicaAssignment(ending.moves[each].target) for each in over}
-            if over and not (yield from self._write_topic(ending.topic, targets)):
-                continue
-            self.endings.remove(ending)
-            for each in over:
-                del state.ending[each]
-            if over:
-                yield from self._over(ending.topic, over)
+            yield from self._drop_replicas([(each, gone) for each in over for gone in moves[each].removing_replicas])
+            yield from self._write_topic(name, {each: ReplicaAssignment(moves[each].target) for each in over})
+            yield from self._over(name, over)
 
     def _over(self, name: str, partitions: Collection[TopicPartition]) -> Steps[None]:
         state = self.do.state
@@ -418,7 +354,7 @@ def list_reassignments(
     answered = ListPartitionReassignmentsResponse
     topics: dict[str, list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment]] = {}
     for partition in wanted:
-        assignment = state.ending.get(partition) or state.assignment(partition)
+        assignment = state.assignment(partition)
         if assignment is None or not assignment.is_being_reassigned:
             continue
         topics.setdefault(partition.topic, []).append(

@@ -74,8 +74,6 @@ class ControllerState:
         self.leaderless: dict[TopicPartition, None] = {}
         """Partitions that are New or Offline, in the order in which they became so."""
         self.reassigning: set[TopicPartition] = set()
-        self.ending: dict[TopicPartition, ReplicaAssignment] = {}
-        """Those of them that have moved but for the deletion of what they leave, and what their topics' nodes say."""
         self.topics_to_delete: set[str] = set()
         self.deletion_started: set[str] = set()
         """Topics to delete whose partitions are NonExistent by now: these have no leaders any more."""
@@ -161,7 +159,6 @@ class ControllerState:
             self.leadership.pop(partition, None)
             self.set_status(partition, PartitionStatus.NON_EXISTENT)
             self.reassigning.discard(partition)
-            self.ending.pop(partition, None)
             for lost in self.offline_partitions.values():
                 lost.discard(partition)
         self.assignments.pop(name, None)
@@ -172,9 +169,7 @@ class ControllerState:
 
     def topic(self, name: str) -> TopicAssignment:
         """What the topic's node holds, as far as we know."""
-        ending = {each.partition: written for each, written in self.ending.items() if each.topic == name}
-        partitions = {**self.assignments[name], **ending}
-        return TopicAssignment(self.topic_ids.get(name), partitions, self.topic_versions[name])
+        return TopicAssignment(self.topic_ids.get(name), dict(self.assignments[name]), self.topic_versions[name])
 
     def partitions(self) -> Iterator[TopicPartition]:
         """All partitions."""
@@ -292,7 +287,6 @@ class ControllerState:
                     assert partition in self._on_broker[replica], f"{partition} missing on broker {replica}"
                 if assignment.is_being_reassigned:
                     assert partition in self.reassigning, f"{partition} moves and nobody knows"
-        assert self.ending.keys() <= self.reassigning, "a move ends that never began"
         self._check_indexes()
         for topics in (self.deletion_started, self.deletion_ineligible):
             assert topics <= self.topics_to_delete, "a topic's deletion began that nobody asked for"
