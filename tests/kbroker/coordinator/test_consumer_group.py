@@ -149,7 +149,7 @@ def test_a_pattern_follows_the_topics_internal_ones_too() -> None:
 
 
 def test_only_expressions_of_members_are_kept() -> None:
-    group, topics = make({"orders": 1})
+    group, _ = make({"orders": 1})
 
     def heard(member_id: str, epoch: int, regex: str) -> int:
         request = ConsumerHeartbeat(member_id, epoch, rebalance_timeout_ms=60_000, topic_regex=regex, owned={})
