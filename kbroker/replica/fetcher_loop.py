@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -93,8 +93,8 @@ class FetcherLoop:
         """Doubled with each request that is interrupted, until one is answered: partitions that keep coming must not
         end every request before its answer where answers take their time.
         """
-        self._in_work: frozenset[HostedPartition] = frozenset()
-        """What a worker thread has in hand."""
+        self._in_work: dict[HostedPartition, asyncio.Future[Any]] = {}
+        """What worker threads have in hand, with what ends when the thread of its disk is done."""
         self._work: asyncio.Future[Any] | None = None
         self._task = self._loop.create_task(self._run(), name=self._client_id)
 
@@ -126,7 +126,7 @@ class FetcherLoop:
 
     def work_on(self, hosted: HostedPartition) -> asyncio.Future[Any] | None:
         """Return what to wait for before anybody else may change this log; None when it is free."""
-        return self._work if hosted in self._in_work else None
+        return self._in_work.get(hosted)
 
     def is_fetched(self, fetched: FetchedPartition) -> bool:
         """Whether it has not been given up after an error."""
@@ -313,24 +313,28 @@ class FetcherLoop:
     async def _follow_in_threads(self, answered: Sequence[Answered]) -> list[Failure]:
         """Append what has come, each disk's in a thread of its own; the answers are in the order of their disks."""
         jobs = []
-        for log_dir, of_disk in groupby(answered, _log_dir):
-            pool = self._manager.workers.following(log_dir)
-            jobs.append(self._loop.run_in_executor(pool, _follow_all, list(of_disk), self._now()))
-        failures = await self._work_with([each.fetched.hosted for each in answered], asyncio.gather(*jobs))
+        in_work: dict[HostedPartition, asyncio.Future[Any]] = {}
+        for log_dir, group in groupby(answered, _log_dir):
+            pool, these = self._manager.workers.following(log_dir), list(group)
+            job = self._loop.run_in_executor(pool, _follow_all, these, self._now())
+            jobs.append(job)
+            in_work.update((each.fetched.hosted, job) for each in these)
+        failures = await self._work_with(in_work, asyncio.gather(*jobs))
         return [failure for of_disk in failures for failure in of_disk]
 
     async def _in_thread(self, hosted: HostedPartition, function: Any, *arguments: Any) -> Any:
         """Run a function that changes this log in a worker thread."""
         pool = self._manager.workers.following(hosted.log.log_dir)
-        return await self._work_with([hosted], self._loop.run_in_executor(pool, function, *arguments))
+        job = self._loop.run_in_executor(pool, function, *arguments)
+        return await self._work_with({hosted: job}, job)
 
-    async def _work_with(self, hosted: Iterable[HostedPartition], work: asyncio.Future[Any]) -> Any:
+    async def _work_with(self, in_work: dict[HostedPartition, asyncio.Future[Any]], work: asyncio.Future[Any]) -> Any:
         """Wait for work that changes these logs; it goes on if whoever waits is cancelled."""
-        self._in_work, self._work = frozenset(hosted), work
+        self._in_work, self._work = in_work, work
         try:
             return await asyncio.shield(work)
         finally:
-            self._in_work, self._work = frozenset(), None
+            self._in_work, self._work = {}, None
 
     async def _followed(self, answered: Answered, failure: Failure) -> None:
         """The log has been changed, or could not be."""

@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchResponse
+from kbroker.replica.fetcher import Answered
 from kbroker.replica.partition import Role
+from kbroker.replica.replication import Replication
 from kbroker.replica.workers import FOLLOWING_THREADS
 from tests.fixtures.copies import Copies, until
 from tests.fixtures.data_path import TOPIC, one_batch
@@ -138,3 +142,36 @@ async def test_a_new_leader_waits_for_what_a_thread_still_appends_of_the_former(
     assert hosted.state.leader_epoch_start_offset == 2
     await copies.produce(b"b")
     await copies.until_equal()
+
+
+async def test_who_changes_its_role_does_not_wait_for_the_other_disks_of_an_answer(tmp_path: Path) -> None:
+    copies = Copies(tmp_path)
+    copies.start(1)
+    replicas = copies.start(3, more_dirs=("other",)).replicas
+    for partition, name in enumerate(("logs", "other")):
+        replicas.logs.prefer(TOPIC, partition, str(tmp_path / "broker-3" / name))
+    await copies.elect(1, partitions=(0, 1), is_new=True)
+    hangs, elsewhere = copies.hosted(3, 0), copies.hosted(3, 1)
+    replication = replicas.replication
+    assert isinstance(replication, Replication)
+    fetched = [replication._fetched[each] for each in (hangs, elsewhere)]
+    go_on = threading.Event()
+    pool = replicas.workers.following(hangs.log.log_dir)
+    busy = [pool.submit(go_on.wait, 60) for _ in range(FOLLOWING_THREADS)]
+    nothing = FetchResponse.PartitionData(
+        partition_index=0, error_code=ErrorCode.NONE, high_watermark=0, aborted_transactions=None, records=None
+    )
+    answers = [Answered(each, nothing) for _, each in fetched]
+    following = asyncio.ensure_future(fetched[0][0]._follow_in_threads(answers))
+    try:
+        await asyncio.sleep(0)
+        await asyncio.wait_for(replication.release([elsewhere]), 10)
+        change = asyncio.ensure_future(replication.release([hangs]))
+        await asyncio.sleep(0)
+        assert not change.done()
+    finally:
+        go_on.set()
+    await asyncio.wait_for(change, 20)
+    assert (await following, [each.result(60) for each in busy]) == ([None, None], [True] * len(busy))
+    for broker_id in (1, 3):
+        await copies.stop(broker_id)
