@@ -486,8 +486,9 @@ class Transactions:
         """Ask for a newer epoch: who has taken over the transactional id is not given one.
 
         `over`: an AbortableError where the coordinator has said that the transaction is. An epoch that is given ends
-        it, too; without an answer it may be open still, and an abort asks for its end.
+        it, too; without an answer it may be open still, and an abort asks for its end. Who waits may be cancelled.
         """
+        self._needs_epoch = self._is_epoch_in_doubt = True
         try:
             await self._identify(self._config.request_timeout_ms)
             self._is_over = True
@@ -495,7 +496,6 @@ class Transactions:
             if isinstance(problem, BrokerError) and problem.code in requests.FINAL:
                 text = f"{over}; make a new producer" if isinstance(over, TransactionTimedOut) else None
                 return self._end_for_good(error_for(ErrorCode.PRODUCER_FENCED, text))
-            self._needs_epoch = self._is_epoch_in_doubt = True
             self._is_over = isinstance(over, AbortableError)
         self._fail(State.DOOMED, over)
         return over

@@ -250,6 +250,27 @@ async def test_what_its_coordinator_has_aborted_is_left_without_asking_and_the_n
         assert network.read_committed(0) == ([2], [])
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_an_epoch_that_was_given_and_not_heard_of_is_no_other_producers(is_cancelled: bool) -> None:
+    settings = {"request_timeout_ms": 60_000 if is_cancelled else 30, "transaction_version": 2}
+    async with open_transaction([Asked.ANSWER_LOST] * 10_000, **settings) as (network, sender, transactions):
+        transactions.doom(error_for(ErrorCode.INVALID_PRODUCER_EPOCH, topic=TOPIC, partition=0))
+        commit = asyncio.create_task(transactions.commit())
+        if is_cancelled:
+            while network.state != "Empty":
+                await asyncio.sleep(0)
+            commit.cancel()
+        with pytest.raises(asyncio.CancelledError if is_cancelled else AbortableError):
+            await commit
+        assert network.state == "Empty"
+        network.asked.clear()
+        await transactions.abort()
+        await transactions.begin()
+        sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        await transactions.commit()
+        assert network.read_committed(0) == ([2], [])
+
+
 async def test_the_epoch_is_raised_only_after_something_that_may_still_arrive() -> None:
     async with open_transaction() as (network, sender, transactions):
         await transactions.abort()
