@@ -31,7 +31,7 @@ def decode_records(state: PartitionState, limit: int, check_crcs: bool) -> list[
             if not hidden and header.next_offset > offset:
                 records += decode_batch(data, chunk.position, header.size, check_crcs, offset, topic, partition)
         except KafkaError as error:
-            if records or state.distrust_replica():
+            if records or state.distrust(chunk.follower_in):
                 return records  # what is before the bad batch is delivered first
             raise _named(state, chunk, error) from error
         chunk.position += header.size
@@ -50,7 +50,7 @@ def decode_columns(state: PartitionState, decoder: ColumnDecoder, check_crcs: bo
             )
         except KafkaError as error:
             state.offset = max(state.offset, decoder.next_offset)
-            if decoder.rows or state.distrust_replica():
+            if decoder.rows or state.distrust(chunk.follower_in):
                 return  # what is before the bad batch is delivered first
             raise _named(state, chunk, error) from error
         state.offset = max(state.offset, decoder.next_offset)

@@ -206,12 +206,14 @@ class Fetcher:
     def _take(self, asked: Asked, item: FetchResponse.PartitionData, leader: int, answer: Answer) -> bool:
         """Keep one partition's records; True when its leader must be looked up again."""
         state, code = asked.state, item.error_code
+        is_follower = (state.replica, state.replica_epoch) == (leader, asked.leader_epoch)
+        follower_in = asked.leader_epoch if is_follower else None
         if item.preferred_read_replica >= 0:
             until = self._loop.time() + self.config.metadata_max_age_ms / 1000
             state.prefer(item.preferred_read_replica, asked.leader_epoch, until)
-        elif code is not ErrorCode.NONE and state.replica == leader:
+        elif code is not ErrorCode.NONE and is_follower:
             if code is ErrorCode.CORRUPT_MESSAGE:
-                state.distrust_replica()
+                state.distrust(follower_in)
             state.replica = -1  # the follower may be behind, or none any more: ask the leader before believing it
             return code.refreshes_metadata
         if code is not ErrorCode.NONE:
@@ -228,7 +230,7 @@ class Fetcher:
         if read_committed:
             pairs = ((one.producer_id, one.first_offset) for one in item.aborted_transactions or ())
             aborted = AbortedTransactions(pairs)
-        state.add(Chunk(item.records, aborted, answer), item.high_watermark)
+        state.add(Chunk(item.records, aborted, answer, follower_in), item.high_watermark)
         return False
 
     def _refused(self, state: PartitionState, item: FetchResponse.PartitionData, leader: int) -> bool:

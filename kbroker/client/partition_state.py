@@ -43,13 +43,21 @@ class Answer:
 class Chunk:
     """The batches of one partition out of one answer; `position` is the next byte to decode."""
 
-    __slots__ = ("aborted", "answer", "position", "records")
+    __slots__ = ("aborted", "answer", "follower_in", "position", "records")
 
-    def __init__(self, records: Any, aborted: AbortedTransactions | None = None, answer: Answer | None = None) -> None:
+    def __init__(
+        self,
+        records: Any,
+        aborted: AbortedTransactions | None = None,
+        answer: Answer | None = None,
+        follower_in: int | None = None,
+    ) -> None:
         self.records = as_batches(records)
         self.aborted = aborted
         self.position = 0
         self.answer = Answer(len(records)) if answer is None else answer
+        self.follower_in = follower_in
+        """The epoch of the leader whose follower gave it; None: a leader did."""
 
 
 class Owner(Protocol):
@@ -154,11 +162,11 @@ class PartitionState:
         if leader_epoch != self.distrusted_in:
             self.replica, self.replica_epoch, self.replica_until = replica, leader_epoch, until
 
-    def distrust_replica(self) -> bool:
-        """Read what cannot be read once more, from the leader; False where it was the leader who gave it."""
-        if self.replica < 0:
+    def distrust(self, follower_in: int | None) -> bool:
+        """Read what cannot be read once more, from the leader; False where a leader gave it (see Chunk)."""
+        if follower_in is None:
             return False
-        self.replica, self.distrusted_in = -1, self.replica_epoch
+        self.replica, self.distrusted_in = -1, follower_in
         self.fetch_again()
         return True
 
@@ -201,7 +209,7 @@ class PartitionState:
     def add(self, chunk: Chunk, high_watermark: int = UNKNOWN) -> None:
         """Keep what was fetched, as far as its offsets make sense; what does not is a problem behind it."""
         seen = look_through(chunk.records, self.fetch_offset, high_watermark)
-        if seen.problem and self.distrust_replica():
+        if seen.problem and self.distrust(chunk.follower_in):
             return
         if seen.problem:
             self.problem = error_out_of_order(*self.key, seen)

@@ -34,19 +34,22 @@ def poisoned() -> PartitionState:
     return state_of(batch(0, 5) + bytes(bad) + batch(10, 5))
 
 
-def state_of(data: bytes, position: int = 0) -> PartitionState:
+def state_of(data: bytes, position: int = 0, follower_in: int | None = None) -> PartitionState:
     state = PartitionState(KEY, 0)
-    chunk = Chunk(data)
+    chunk = Chunk(data, follower_in=follower_in)
     chunk.position = position
     state.add(chunk)
     return state
 
 
+@pytest.mark.parametrize("is_read_from", [True, False])
 @pytest.mark.parametrize("columns", [False, True])
-def test_what_a_follower_gave_and_cannot_be_read_is_asked_of_the_leader(
-    poisoned: PartitionState, columns: bool
-) -> None:
-    poisoned.prefer(2, 7, 1e9)
+def test_what_a_follower_gave_and_cannot_be_read_is_asked_of_the_leader(columns: bool, is_read_from: bool) -> None:
+    bad = bytearray(batch(5, 5))
+    bad[-1] ^= 1
+    poisoned = state_of(batch(0, 5) + bytes(bad) + batch(10, 5), follower_in=7)
+    if is_read_from:  # or a later fetch from it has failed
+        poisoned.prefer(2, 7, 1e9)
     decoder = ColumnDecoder(100, 1 << 20, False)
 
     def decoded() -> int:
@@ -61,11 +64,17 @@ def test_what_a_follower_gave_and_cannot_be_read_is_asked_of_the_leader(
     assert [decoded(), decoded()] == [5, 0]
     assert (poisoned.offset, poisoned.fetch_offset, len(poisoned.chunks)) == (5, 5, 0)
     assert (poisoned.replica, poisoned.distrusted_in) == (-1, 7)
-    bad = bytearray(batch(5, 5))
-    bad[-1] ^= 1
     poisoned.add(Chunk(bytes(bad)))
     with pytest.raises(CorruptMessageError, match="offset 5 cannot be read"):
         decoded()
+
+
+def test_the_leaders_damage_is_not_the_followers_from_whom_is_read_next(poisoned: PartitionState) -> None:
+    poisoned.prefer(2, 7, 1e9)
+    assert len(decode_records(poisoned, 100, True)) == 5
+    with pytest.raises(CorruptMessageError, match="offset 5 cannot be read"):
+        decode_records(poisoned, 100, True)
+    assert (poisoned.replica, poisoned.distrusted_in) == (2, None)
 
 
 def test_a_poisoned_batch_is_named_and_can_be_skipped(poisoned: PartitionState) -> None:

@@ -230,7 +230,7 @@ def test_a_follower_with_a_damaged_batch_is_not_read_again_under_its_leader() ->
     state.leader_epoch = other.leader_epoch = 4
     assert fetch_request(config, ask_about([state, other]), True).rack_id == "r2"
     state.prefer(1, 4, 1e9)
-    assert state.distrust_replica()
+    assert state.distrust(4)
     state.leader_epoch = 4
     assert fetch_request(config, ask_about([state, other]), True).rack_id == ""
     assert fetch_request(config, ask_about([other]), True).rack_id == "r2"
@@ -238,8 +238,21 @@ def test_a_follower_with_a_damaged_batch_is_not_read_again_under_its_leader() ->
     assert fetch_request(config, ask_about([state]), True).rack_id == "r2"
 
 
+def test_what_was_fetched_says_whether_a_follower_gave_it(fetcher: Fetcher) -> None:
+    state = PartitionState(KEY, 0)
+    state.leader_epoch = 4
+    state.prefer(1, 4, 1e9)
+    take(fetcher, answer(data(0, bytes(batch(0, 3)))), state)
+    state.replica = -1  # as after a fetch that failed
+    take(fetcher, answer(data(0, bytes(batch(3, 3)))), state)
+    state.prefer(1, 3, 1e9)  # the follower of then leads now
+    take(fetcher, answer(data(0, bytes(batch(6, 3)))), state)
+    assert [chunk.follower_in for chunk in state.chunks] == [4, None, None]
+
+
 def test_a_follower_that_says_that_a_batch_is_damaged_is_given_up_for_its_leader(fetcher: Fetcher) -> None:
     state = PartitionState(KEY, 0)
+    state.leader_epoch = 0
     state.prefer(1, 0, 1e9)
     take(fetcher, answer(data(0, None, ErrorCode.CORRUPT_MESSAGE)), state)
     assert (state.problem, state.replica, state.distrusted_in) == (None, -1, 0)

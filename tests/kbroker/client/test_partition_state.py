@@ -73,7 +73,7 @@ def test_an_answer_of_which_nothing_follows_is_not_kept() -> None:
 def test_what_a_follower_gave_out_of_order_is_asked_of_the_leader_for_as_long_as_that_leads() -> None:
     state = PartitionState(KEY, 0)
     state.prefer(2, 7, 1e9)
-    state.add(Chunk(bytes(batch(0, 5) + batch(2, 2) + batch(7, 1))))
+    state.add(Chunk(bytes(batch(0, 5) + batch(2, 2) + batch(7, 1)), follower_in=7))
     assert (state.problem, state.replica, state.fetch_offset, len(state.chunks)) == (None, -1, 0, 0)
     state.prefer(2, 7, 1e9)
     assert state.replica == -1, "the same leader names it in vain"
