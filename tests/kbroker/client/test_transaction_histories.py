@@ -257,7 +257,7 @@ async def test_an_epoch_that_was_given_and_not_heard_of_is_no_other_producers(is
         transactions.doom(error_for(ErrorCode.INVALID_PRODUCER_EPOCH, topic=TOPIC, partition=0))
         commit = asyncio.create_task(transactions.commit())
         if is_cancelled:
-            while network.state != "Empty":
+            while network.state != "Empty":  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)
             commit.cancel()
         with pytest.raises(asyncio.CancelledError if is_cancelled else AbortableError):
