@@ -8,6 +8,7 @@ import typer
 
 from kbroker.cli.profiles import chosen_bootstrap, settings_for
 from kbroker.client.admin import Admin
+from kbroker.client.settings import setting_name
 from kbroker.client.types import EARLIEST, LATEST, PartitionDescription, ResourceType, TopicPartition
 
 T = TypeVar("T")
@@ -29,14 +30,12 @@ def with_admin(bootstrap: str, work: Callable[[Admin], Awaitable[T]]) -> T:
 
 
 def admin_settings() -> dict[str, Any]:
-    """Return what such an Admin is told, but for the brokers."""
-    return {
-        "client_id": "kbroker-cli",
-        "request_timeout_ms": REQUEST_TIMEOUT_MS,
-        "default_api_timeout_ms": CHANGE_TIMEOUT_MS,
-        "connect_timeout_ms": CONNECT_TIMEOUT_MS,
-        **settings_for("admin"),
-    }
+    """Return what such an Admin is told, but for the brokers; a request timeout that is chosen is for changes, too."""
+    chosen = settings_for("admin")
+    own: dict[str, Any] = {"client_id": "kbroker-cli", "connect_timeout_ms": CONNECT_TIMEOUT_MS}
+    if "request_timeout_ms" not in map(setting_name, chosen):
+        own |= {"request_timeout_ms": REQUEST_TIMEOUT_MS, "default_api_timeout_ms": CHANGE_TIMEOUT_MS}
+    return {**own, **chosen}
 
 
 def check_reach(bootstrap: str) -> None:

@@ -89,8 +89,8 @@ class AdminConfig(ClientConfig):
 
     default_api_timeout_ms: int | None = setting(
         None,
-        "How long a change that the controller makes (topics, partitions, features) may take, unless its call "
-        "has a timeout_ms; None: request_timeout_ms.",
+        "How long a call about topics, partitions, records to delete, leaders to elect, reassignments or features may "
+        "take that takes a timeout_ms and was given none; None: request_timeout_ms.",
         at_least(1),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kbroker.client.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from kbroker.client.errors import ConfigurationError
-from kbroker.client.settings import RENAMED, read_settings, settings_of
+from kbroker.client.settings import read_settings, setting_name, settings_of
 
 CLIENT_ID = "kbroker-page"
 REQUEST_TIMEOUT_MS = 10_000
@@ -53,15 +53,14 @@ class PageOptions:
         """Return the arguments of a client: of the settings those that this kind of client knows."""
         known = {name: value for name, value in self.settings.items() if knows(config, name)}
         own: dict[str, Any] = {"client_id": CLIENT_ID, "request_timeout_ms": REQUEST_TIMEOUT_MS}
-        if config is AdminConfig:
-            own["default_api_timeout_ms"] = CHANGE_TIMEOUT_MS
+        if config is AdminConfig and "request_timeout_ms" not in map(setting_name, known):
+            own["default_api_timeout_ms"] = CHANGE_TIMEOUT_MS  # one that is chosen is for changes, too
         return {**own, **known, **more}
 
 
 def knows(config: type, name: str) -> bool:
     """Whether a kind of client has a setting of this name."""
-    plain = name.removeprefix("kafka.").replace(".", "_").lower()
-    return any(each.name == RENAMED.get(plain, plain) for each in settings_of(config))
+    return any(each.name == setting_name(name) for each in settings_of(config))
 
 
 def is_loopback(host: str) -> bool:

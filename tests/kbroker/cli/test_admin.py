@@ -25,3 +25,6 @@ def test_a_question_is_given_up_sooner_than_a_change_unless_the_settings_say_oth
     assert (asks.request_timeout_ms, asks.default_api_timeout_ms) == (10_000, 30_000)
     monkeypatch.setattr(profiles, "client_settings", lambda: {"default.api.timeout.ms": "5"})
     assert AdminConfig.read({**admin_settings(), "bootstrap": "b:1"}).default_api_timeout_ms == 5
+    monkeypatch.setattr(profiles, "client_settings", lambda: {"request.timeout.ms": "120000"})
+    asks = AdminConfig.read({**admin_settings(), "bootstrap": "b:1"})
+    assert (asks.request_timeout_ms, asks.default_api_timeout_ms) == (120_000, None), "changes may take as long"

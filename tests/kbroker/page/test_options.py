@@ -38,6 +38,9 @@ def test_a_question_is_given_up_sooner_than_a_change_unless_the_settings_say_oth
     assert (asks.request_timeout_ms, asks.default_api_timeout_ms) == (options.REQUEST_TIMEOUT_MS, 30_000)
     given = PageOptions("b:1", settings={"default.api.timeout.ms": "5"}).for_client(AdminConfig, bootstrap="b:1")
     assert AdminConfig.read(given).default_api_timeout_ms == 5
+    given = PageOptions("b:1", settings={"request.timeout.ms": "120000"}).for_client(AdminConfig, bootstrap="b:1")
+    asks = AdminConfig.read(given)
+    assert (asks.request_timeout_ms, asks.default_api_timeout_ms) == (120_000, None), "changes may take as long"
     assert ConsumerConfig.read({**PageOptions("b:1").for_client(ConsumerConfig), "bootstrap": "b:1"})
 
 
