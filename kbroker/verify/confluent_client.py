@@ -283,6 +283,8 @@ class ConfluentLibrary:
                 future.result(2 * self._limits.request)
             except KafkaException as error:
                 raise _problem(error, ends_process=False) from error
+            except TimeoutError as error:
+                raise ClientProblem("nobody answered in time", ends_process=False) from error
 
 
 class _Mute:

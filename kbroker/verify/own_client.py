@@ -35,19 +35,18 @@ class OwnSender:
         self, bootstrap: str, settings: Mapping[str, Any], transactional_id: str | None, limits: Limits
     ) -> None:
         self._limits = limits
-        more: dict[str, Any] = dict(settings)
+        own: dict[str, Any] = {
+            "acks": "all",
+            "linger_ms": 2,
+            "delivery_timeout_ms": int(limits.delivery * 1000),
+            "request_timeout_ms": int(limits.request * 1000),
+            "max_block_ms": int(limits.delivery * 1000),
+            **settings,
+        }
         if transactional_id is not None:
-            more["transactional_id"] = transactional_id
-            more["transaction_timeout_ms"] = int(limits.transaction * 1000)
-        self._producer = Producer(
-            bootstrap,
-            acks="all",
-            linger_ms=2,
-            delivery_timeout_ms=int(limits.delivery * 1000),
-            request_timeout_ms=int(limits.request * 1000),
-            max_block_ms=int(limits.delivery * 1000),
-            **more,
-        )
+            own["transactional_id"] = transactional_id
+            own["transaction_timeout_ms"] = int(limits.transaction * 1000)
+        self._producer = Producer(bootstrap, **own)
 
     def send(self, records: Sequence[Outgoing]) -> list[Outcome]:
         """Send records in their order, and wait for what becomes of each."""
@@ -100,17 +99,15 @@ class OwnReader:
     """A consumer."""
 
     def __init__(self, bootstrap: str, settings: Mapping[str, Any], group: str | None, limits: Limits) -> None:
-        self._bootstrap, self._settings = bootstrap, settings
-        more = {} if group is None else {"group_id": group}
-        self._consumer = Consumer(
-            bootstrap,
-            isolation_level="read_committed",
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            request_timeout_ms=int(2 * limits.request * 1000),
-            **more,
+        self._bootstrap = bootstrap
+        self._settings: dict[str, Any] = {
+            "isolation_level": "read_committed",
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "request_timeout_ms": int(2 * limits.request * 1000),
             **settings,
-        )
+        }
+        self._consumer = Consumer(bootstrap, **self._settings, group_id=group)
         self._changed: set[str] = set()
 
     def assign(self, positions: Mapping[str, int | None]) -> None:
@@ -161,7 +158,7 @@ class OwnReader:
     def ends(self, keys: Sequence[str]) -> dict[str, int]:
         """High watermarks, asked for by a consumer that would read all."""
         try:
-            with Consumer(self._bootstrap, isolation_level="read_uncommitted", **self._settings) as other:
+            with Consumer(self._bootstrap, **{**self._settings, "isolation_level": "read_uncommitted"}) as other:
                 found = other.end_offsets([TopicPartition(*split_key(key)) for key in keys])
         except _FAILURES as error:
             raise ClientProblem(str(error)) from error
@@ -211,6 +208,7 @@ class OwnLibrary:
         self._bootstrap = bootstrap
         self._limits = limits
         self._settings = dict(settings)
+        self._admin_settings: dict[str, Any] = {"request_timeout_ms": int(limits.request * 1000), **settings}
 
     def sender(self, transactional_id: str | None = None) -> Sender:
         """A new producer."""
@@ -242,7 +240,7 @@ class OwnLibrary:
 
     def _with_admin(self, work: Any) -> Any:
         try:
-            with Admin(self._bootstrap, request_timeout_ms=int(self._limits.request * 1000), **self._settings) as admin:
+            with Admin(self._bootstrap, **self._admin_settings) as admin:
                 return work(admin)
         except _FAILURES as error:
             raise ClientProblem(str(error), ends_process=False) from error

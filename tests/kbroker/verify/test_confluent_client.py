@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kbroker.dev.broker_process import BrokerProcess
-from kbroker.verify.clients import PATIENT, Incoming, Library, Outgoing, Reader, make_library
-from kbroker.verify.confluent_client import ConfluentSender
+from kbroker.verify.clients import PATIENT, ClientProblem, Incoming, Library, Limits, Outgoing, Reader, make_library
+from kbroker.verify.confluent_client import ConfluentLibrary, ConfluentSender
 
 LIBRARIES = ("confluent", "kbroker")
 PATIENCE_S = 120.0
@@ -119,3 +120,11 @@ def test_a_producer_that_gives_up_for_good_leaves_its_records_unknown_and_its_wo
     assert not outcome.is_definite
     assert "sequence desynchronization" in str(outcome.error)
     sender.crash()
+
+
+def test_a_change_of_topics_that_nobody_answers_is_a_problem_and_the_library_goes_on() -> None:
+    library = ConfluentLibrary("127.0.0.1:1", {}, Limits(request=0.01))
+    unanswered: Future[None] = Future()
+    with pytest.raises(ClientProblem, match="nobody answered in time") as problem:
+        library._wait({"orders": unanswered})
+    assert not problem.value.ends_process

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kbroker.verify.clients import ClientProblem
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.verify.clients import PATIENT, ClientProblem, Outgoing
 from kbroker.verify.own_client import OwnLibrary
 
 
@@ -13,4 +14,15 @@ def test_a_cluster_that_is_not_there_is_a_problem_that_is_told(unused_tcp_port: 
     reader = library.reader("group")
     with pytest.raises(ClientProblem):
         reader.subscribe(["topic"])
+    reader.crash()
+
+
+def test_settings_go_before_what_the_test_would_choose(broker: BrokerProcess, topic_name: str) -> None:
+    library = OwnLibrary(broker.bootstrap, {"request_timeout_ms": "60000"}, PATIENT)
+    library.create_topic(topic_name, 1, 1, {})
+    sender, reader = library.sender(), library.reader()
+    (outcome,) = sender.send([Outgoing(f"{topic_name}:0", 1)])
+    assert (outcome.error, outcome.offset) == (None, 0)
+    assert reader.ends([f"{topic_name}:0"]) == {f"{topic_name}:0": 1}
+    sender.crash()
     reader.crash()
