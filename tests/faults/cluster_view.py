@@ -22,11 +22,11 @@ TIMEOUT = 90.0
 """For anything that must come true by itself, on a busy machine."""
 
 
-def until(condition: Callable[[], object], what: str, timeout: float = TIMEOUT) -> None:
-    """Wait for something that must come true."""
+def until(condition: Callable[[], object], what: str | Callable[[], str], timeout: float = TIMEOUT) -> None:
+    """Wait for something that must come true; `what` may say how things stand when it has not."""
     deadline = time.monotonic() + timeout
     while not condition():
-        assert time.monotonic() < deadline, what
+        assert time.monotonic() < deadline, what() if callable(what) else what
         time.sleep(0.05)
 
 

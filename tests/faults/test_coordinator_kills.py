@@ -24,6 +24,8 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 SESSION_MS = 30_000
 """Of the members: far longer than a failover takes, so who is lost was lost by it."""
+REQUEST_MS = 20_000
+"""A failover and a machine that stands still take longer than 5 s together."""
 
 
 def member(cluster: FaultCluster, **arguments: Any) -> Consumer:
@@ -33,7 +35,7 @@ def member(cluster: FaultCluster, **arguments: Any) -> Consumer:
         "heartbeat_interval_ms": 500,
         "session_timeout_ms": SESSION_MS,
     }
-    return Consumer(cluster.bootstrap, group_id=GROUP, request_timeout_ms=5_000, **{**defaults, **arguments})
+    return Consumer(cluster.bootstrap, group_id=GROUP, request_timeout_ms=REQUEST_MS, **{**defaults, **arguments})
 
 
 async def kill_coordinator(cluster: FaultCluster) -> int:

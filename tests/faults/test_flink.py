@@ -117,7 +117,7 @@ def test_each_line_is_counted_once_though_flink_and_brokers_are_killed(
             else:
                 job.kill()
                 job.start()
-        until(lambda: output.read_on() >= LINES, f"{len(output.found)} of {LINES}: {job.said()}", timeout=150)
+        until(lambda: output.read_on() >= LINES, lambda: f"{len(output.found)} of {LINES}: {job.said()}", timeout=150)
         time.sleep(1)
         output.read_on()
     results = [value for _, value in output.found]

@@ -149,10 +149,10 @@ def test_each_line_is_copied_once_though_the_worker_is_killed(
         worker.copy(source, topic_name)
         for kill in range(KILLS):
             goal = len(seen) + 100 * (kill + 1)
-            until(lambda: read_on() >= goal, f"{len(seen)} lines; {worker.log()}", timeout=120)  # noqa: B023
+            until(lambda: read_on() >= goal, lambda: f"{len(seen)} lines; {worker.log()}", timeout=120)  # noqa: B023
             worker.kill()
             worker.start()
         with source.open("a") as file:
             file.write("\n".join(lines[LINES:]) + "\n")
-        until(lambda: read_on() >= LINES, f"{len(seen)} lines; {worker.log()}", timeout=120)
+        until(lambda: read_on() >= LINES, lambda: f"{len(seen)} lines; {worker.log()}", timeout=120)
     assert seen == lines[: len(seen)]

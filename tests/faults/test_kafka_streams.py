@@ -100,7 +100,7 @@ def test_each_word_is_counted_once_though_instances_and_brokers_are_killed(
     with running(application, output):
         for kill in range(KILLS):
             goal = min(output.read_on() + rng.randrange(200, 1200), counts.total())
-            until(lambda: output.read_on() >= goal, application.log(0).read_text()[-2000:], timeout=120)  # noqa: B023
+            until(lambda: output.read_on() >= goal, lambda: application.log(0).read_text()[-2000:], timeout=120)  # noqa: B023
             if kill % 3 == 2:
                 victim = rng.choice(sorted(cluster.brokers))
                 cluster.kill(victim)
@@ -110,7 +110,7 @@ def test_each_word_is_counted_once_though_instances_and_brokers_are_killed(
                 application.kill(kill % 2)
                 application.start(kill % 2)
         total = sum(counts.values())
-        until(lambda: output.read_on() >= total, f"{output.read_on()} of {total} updates", timeout=150)
+        until(lambda: output.read_on() >= total, lambda: f"{len(output.found)} of {total} updates", timeout=150)
         assert output.read_on() == total
         updates = defaultdict(list)
         for word, count in output.found:

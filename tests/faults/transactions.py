@@ -64,7 +64,7 @@ class TransactionalWriter:
     def until_progress(self, commits: int = 3) -> None:
         """Wait for some more transactions to be committed."""
         before = self.committed()
-        until(lambda: self.committed() >= before + commits, f"{self.name} does not go on: {self.errors[-3:]}")
+        until(lambda: self.committed() >= before + commits, lambda: f"{self.name} does not go on: {self.errors[-3:]}")
 
     def _run(self) -> None:
         number = 0
@@ -185,7 +185,10 @@ class LiveReader:
 
     def until_seen(self, expected: list[tuple[str, int]]) -> None:
         """Wait for so many records; they must be the same, in the same order in each partition."""
-        until(lambda: len(self.found) >= len(expected), f"{len(self.found)} of {len(expected)} records were seen live")
+        until(
+            lambda: len(self.found) >= len(expected),
+            lambda: f"{len(self.found)} of {len(expected)} records were seen live",
+        )
         assert by_partition(self.found) == by_partition(expected)
 
     def _run(self) -> None:
