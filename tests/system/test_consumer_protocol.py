@@ -19,7 +19,7 @@ confluent_kafka = pytest.importorskip("confluent_kafka")
 admin_module = pytest.importorskip("confluent_kafka.admin")
 
 PARTITIONS = 6
-BROKER = {"group.consumer.heartbeat.interval.ms": "500", "group.consumer.session.timeout.ms": "5000"}
+BROKER = {"group.consumer.heartbeat.interval.ms": "500"}
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ LEADER, FOLLOWER = 1, 2
 RECORDS = 300
 PROPERTIES = {
     "replica.selector.class": SELECTOR,
-    "zookeeper.session.timeout.ms": "6000",
+    "zookeeper.session.timeout.ms": "12000",
     "replica.fetch.wait.max.ms": "100",
     "unclean.leader.election.enable": "false",
 }

@@ -116,13 +116,13 @@ def test_a_reader_that_stops_reading_is_closed_as_idle(make_broker: MakeBroker, 
 
 
 def test_idle_connections_are_closed_and_busy_ones_are_not(make_broker: MakeBroker, topic_name: str) -> None:
-    broker = make_broker(properties={"connections.max.idle.ms": "4000"})  # nobody stands still for so long
+    broker = make_broker(properties={"connections.max.idle.ms": "6500"})  # nobody stands still for so long
     create_topic(broker, topic_name)
     with bystander(broker, topic_name), Peer(broker, 30) as idle, Peer(broker, 30) as polling:
         for _ in range(2):
             polling.send(request_bytes(fetch_request(topic_name, 1_000_000, max_wait_ms=100), FETCH_VERSION))
             assert polling.receive() is not None
-            waiting = fetch_request(topic_name, 0, max_wait_ms=4500)
+            waiting = fetch_request(topic_name, 0, max_wait_ms=7000)
             waiting.min_bytes = 1 << 30
             polling.send(request_bytes(waiting, FETCH_VERSION))
             assert polling.receive() is not None

@@ -19,7 +19,7 @@ from tests.system.writers import ConfluentWriter, OurWriter, Writer
 
 pytestmark = pytest.mark.slow
 
-SESSION_MS = 4000
+SESSION_MS = 8000
 BROKER_NODE = "/brokers/ids/1"
 
 
@@ -116,7 +116,7 @@ def test_an_expired_session_ends_in_a_new_registration_and_clients_go_on(
     with OurWriter(broker, topic_name, 2) as ours, ConfluentWriter(broker, topic_name, 2) as confluent:
         if who == "broker":
             broker.pause()
-            wait_until(lambda: created(own.connect_string, BROKER_NODE) == -1, 20, "the session expires")
+            expire_session(own.connect_string, BROKER_NODE)
             broker.resume()
         else:
             with bystander(broker, topic_name):
@@ -164,11 +164,13 @@ def test_a_stop_leaves_no_ephemeral_node_and_the_next_start_recovers_nothing(
 def test_a_broker_whose_zookeeper_is_gone_still_serves_and_still_stops(
     make_broker: MakeBroker, own: EmbeddedZooKeeper, topic_name: str
 ) -> None:
-    broker = make_broker(zookeeper_connect=own.connect_string, properties={"zookeeper.session.timeout.ms": "2000"})
+    broker = make_broker(
+        zookeeper_connect=own.connect_string, properties={"zookeeper.session.timeout.ms": str(SESSION_MS)}
+    )
     create_topic(broker, topic_name)
     with bystander(broker, topic_name):
         own.kill()
-        time.sleep(4)
+        time.sleep(SESSION_MS / 1000 + 1)
     assert broker.stop() == 0
     assert (broker.log_dir / ".kafka_cleanshutdown").exists()
     assert "Traceback" not in broker.log_tail(1000)
