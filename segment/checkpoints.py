@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 from kbroker.protocol.primitives import ZERO_UUID, uuid_from_text, uuid_to_text
 from kbroker.segment.files import Files
@@ -84,6 +85,8 @@ def read_leader_epochs(files: Files, path: str) -> list[tuple[int, int]]:
             pairs.append((int(epoch), int(start)))
         except ValueError:
             raise MalformedCheckpoint(f"{path}: line {number} is not 'epoch offset': {line!r}") from None
+    if any(later[0] <= former[0] or later[1] <= former[1] for former, later in pairwise(pairs)):
+        raise MalformedCheckpoint(f"{path}: its entries do not ascend")
     return pairs
 
 

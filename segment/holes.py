@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from kbroker.protocol.errors import KafkaError
 from kbroker.segment.behind_damage import has_every_offset
-from kbroker.segment.known_epochs import last_batch
 from kbroker.segment.log import Log
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET
@@ -20,7 +19,7 @@ def end_of(segment: LogSegment) -> tuple[int, int] | None:
     try:
         if not segment.size or segment.index.damage(segment.size) is not None:
             return None
-        last = last_batch(segment)
+        last = segment.last_batch()
     except (KafkaError, OSError):
         return None
     return None if last is None else (last[0] + last[1].size, last[1].next_offset)

@@ -373,6 +373,15 @@ class LogSegment:
             yield position, header
             position += header.size
 
+    def last_batch(self) -> tuple[int, BatchHeader] | None:
+        """Position and header of the last batch: from the last index entry on. Raises KafkaError CORRUPT_MESSAGE."""
+        position, found = 0, None
+        if self.index.damage(self.size) is None:
+            position = self.index.lookup(self.index.last_offset, self.size)[1]
+        for each in self.headers(position):
+            found = each
+        return found
+
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
         """All bytes of a batch."""
         return self.file.read(header.size, position)

@@ -22,7 +22,6 @@ from kbroker.protocol.records.message_set import has_header, messages, read_any_
 from kbroker.segment import checkpoints, names
 from kbroker.segment.behind_damage import end_behind_damage, end_in_later, first_epoch, is_left_over, lacks_offsets
 from kbroker.segment.files import FilePool, Folder, PooledFile
-from kbroker.segment.known_epochs import believe_or_rebuild, last_batch, note_epoch, read_epochs
 from kbroker.segment.leader_epochs import LeaderEpochs
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import MAX_LONG, LogConfig
@@ -87,6 +86,7 @@ def open_log(
     opening = _Opening(setup, folder, config, known)
     opening.finish_swaps()
     opening.find_segments()
+    opening.read_epochs()
     opening.recover()
     segments = opening.segments
     disk = LogDisk(setup.pool, opening.folder, segments, setup.trash)
@@ -134,7 +134,7 @@ class _Opening:
         self.names = sorted(os.listdir(folder))
         self.segments: list[LogSegment] = []
         self.state = ProducerState()
-        self.epochs = read_epochs(self.files, f"{folder}/{names.LEADER_EPOCHS}")
+        self.epochs = LeaderEpochs()
         self.snapshots = ProducerSnapshots(self.files, self.folder)
         self.end = 0
         self._sure_up_to = MAX_LONG if known.clean else known.recovery_point
@@ -252,6 +252,25 @@ class _Opening:
 
     # ------------------------------------------------------------------ contents
 
+    def read_epochs(self) -> None:
+        """Read the leader epochs; a file that is missing or damaged is made again from the batches.
+
+        No checksum covers a batch's epoch: a file that can be right is believed, whatever a batch says.
+        """
+        path = f"{self.folder.path}/{names.LEADER_EPOCHS}"
+        try:
+            self.epochs = LeaderEpochs(tuple(checkpoints.read_leader_epochs(self.files, path)))
+        except checkpoints.MalformedCheckpoint as error:
+            log.warning("%s; rebuilding it from the batches", error)
+        if self.epochs.entries or not any(segment.size for segment in self.segments):
+            return
+        for segment in self.segments:
+            try:
+                for _, header in segment.headers():
+                    _note_epoch(self.epochs, header)
+            except KafkaError:
+                return  # the segment's recovery comes next and says what is wrong
+
     def recover(self) -> None:
         """Recover the segments that may be damaged and find the log's end (steps 3 and 4)."""
         first = len(self.segments)
@@ -265,18 +284,11 @@ class _Opening:
         if suspects and any(segment.size for segment in self.segments[suspects[0] :]):
             if not self.known.clean:  # the file may show epochs that were cut since: the batches tell
                 self.epochs.truncate_from_end(self.segments[first].base_offset)
-                if not any(segment.size for segment in self.segments[:first]):
-                    self.epochs.clear()
-                self._believe_epochs(self.segments[:first])
             self._recover_segments(suspects)
         if not self._recovered_to_end:
             self.end = self._end_of(self.segments[-1])
-            self._believe_epochs(self.segments)
         if self.end < self.known.log_start_offset:
             self._restart(self.known.log_start_offset)
-
-    def _believe_epochs(self, segments: Sequence[LogSegment]) -> None:
-        believe_or_rebuild(self.epochs, segments, self.known.log_start_offset, self.folder.path)
 
     def _recover_segments(self, suspects: list[int]) -> None:
         segments, self._has_recovered = self.segments, True
@@ -365,7 +377,7 @@ class _Opening:
             return self._last_next_offset(self.segments[-1]) if segment.size else segment.base_offset
 
     def _last_next_offset(self, segment: LogSegment) -> int:
-        position, last = last_batch(segment) or (0, None)
+        position, last = segment.last_batch() or (0, None)
         reached = 0 if last is None else position + last.size
         if last is None or reached != segment.size:
             raise segment.corrupt(reached, f"a batch is cut short at the end of the file ({segment.size} bytes)")
@@ -574,9 +586,14 @@ def _good_header(segment: LogSegment, chunk: bytes, place: int, position: int) -
 def _note(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, header: BatchHeader, position: int) -> int:
     """Note a good batch; the offset behind it."""
     segment.note_batch(header, position)
-    note_epoch(epochs, header)
+    _note_epoch(epochs, header)
     if header.producer_id >= 0:
         aborted = replay(state, header, segment, position)
         if aborted is not None:
             segment.add_aborted(aborted)
     return header.next_offset
+
+
+def _note_epoch(epochs: LeaderEpochs, header: BatchHeader) -> None:
+    if header.partition_leader_epoch > epochs.latest_epoch:
+        epochs.assign(header.partition_leader_epoch, header.base_offset)

@@ -1,36 +1,32 @@
-"""A leader-epoch-checkpoint that is damaged: the batches tell."""
+"""A leader-epoch-checkpoint that can be right is believed, one that cannot is made again from the batches."""
 
 from pathlib import Path
 
 import pytest
 
 from kbroker.segment.checkpoints import leader_epochs_text
+from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
-from tests.segment.batches import NOW, fill, new_log, reopen
+from tests.segment.batches import fill, new_log, reopen
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100, retention_ms=-1)
 EPOCHS = ((0, 0), (3, 12), (5, 30))
 
 
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize(
-    "said",
-    [
-        ((0, 0), (3, 12), (7, 30)),
-        ((0, 0), (3, 12), (5, 3)),
-        ((0, 0), (30, 12), (5, 30)),
-        ((0, 0), (9, 12)),
-        ((9, 0), (30, 3)),
-        (),
-    ],
-)
-def test_an_epoch_that_no_batch_bears_out_costs_no_record_and_hinders_no_leader(
-    tmp_path: Path, clean: bool, said: tuple[tuple[int, int], ...]
-) -> None:
+def log_with_epochs(tmp_path: Path) -> Log:
     log = new_log(tmp_path, SMALL)
     for number, (epoch, _) in enumerate(EPOCHS):
         ends = [start for _, start in EPOCHS[number + 1 :]] or [60]
         fill(log, ends[0] - log.log_end_offset, epoch=epoch)
+    return log
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("said", [((0, 0), (30, 12), (5, 30)), ((0, 0), (3, 12), (5, 3)), ()])
+def test_entries_that_do_not_ascend_are_made_again(
+    tmp_path: Path, clean: bool, said: tuple[tuple[int, int], ...]
+) -> None:
+    log = log_with_epochs(tmp_path)
     log.close()
     (log.directory / "leader-epoch-checkpoint").write_bytes(leader_epochs_text(said))
     again = reopen(tmp_path, SMALL, clean=clean, recovery_point=40, high_watermark=60)
@@ -39,17 +35,31 @@ def test_an_epoch_that_no_batch_bears_out_costs_no_record_and_hinders_no_leader(
     again.close()
 
 
-def test_an_epoch_that_says_it_began_before_the_log_cuts_nothing(tmp_path: Path) -> None:
-    log = new_log(tmp_path, SMALL)
-    fill(log, 40, epoch=2)
-    log.delete_records(log.segments[2].base_offset)
-    log.retention(NOW)
-    start = log.log_start_offset
-    assert start == log.segments[0].base_offset > 1
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_batch_that_says_a_higher_epoch_below_the_recovery_point_cuts_nothing(tmp_path: Path, clean: bool) -> None:
+    """Its checksum does not cover the epoch."""
+    log = log_with_epochs(tmp_path)
+    segment, behind = log.segments[-4:-2]
+    *_, (position, _) = segment.headers()
+    file = log.directory / segment.file.name
     log.close()
-    (log.directory / "leader-epoch-checkpoint").write_bytes(leader_epochs_text(((4, 1),)))
-    again = reopen(tmp_path, SMALL, log_start_offset=start, high_watermark=40)
-    assert (again.log_end_offset, again.leader_epochs.entries) == (40, ((2, start),))
+    data = bytearray(file.read_bytes())
+    data[position + 12] ^= 0x40
+    file.write_bytes(data)
+    again = reopen(tmp_path, SMALL, clean=clean, recovery_point=behind.base_offset, high_watermark=60)
+    assert (again.log_end_offset, again.leader_epochs.entries) == (60, EPOCHS)
+    again.close()
+
+
+def test_epochs_of_a_log_that_was_cut_to_within_its_last_batch_are_believed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 5, count=10, epoch=5)
+    log.delete_records(45)
+    log.close()
+    again = reopen(tmp_path, SMALL, clean=True, log_start_offset=45, high_watermark=50)
+    assert (again.leader_epochs.entries, caplog.records) == (((5, 45),), [])
     again.close()
 
 
