@@ -63,10 +63,9 @@ def test_epochs_of_a_log_that_was_cut_to_within_its_last_batch_are_believed(
     again.close()
 
 
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("start", [40, 35, 20])
+@pytest.mark.parametrize(("start", "clean"), [(40, False), (35, True), (35, False), (20, True), (20, False)])
 def test_what_is_below_the_logs_start_makes_no_epoch_doubtful(
-    tmp_path: Path, clean: bool, start: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, start: int, clean: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = new_log(tmp_path, SMALL)
     fill(log, 20, epoch=1)
