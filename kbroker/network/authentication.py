@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kbroker.network.connection import Connection
     from kbroker.network.dispatch import Dispatcher
     from kbroker.network.limits import ServerLimits
-    from kbroker.network.shares import Share
+    from kbroker.network.strangers import Strangers
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Authentication:
         "state",
     )
 
-    def __init__(self, listener: SaslListener, dispatch: Any, strangers: Share) -> None:
+    def __init__(self, listener: SaslListener, dispatch: Any, strangers: Strangers) -> None:
         """`dispatch`: the Dispatcher that serves once the client has logged in."""
         self._strangers = strangers
         self.state = INITIAL

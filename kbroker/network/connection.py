@@ -11,7 +11,6 @@ requests all the same.
 A client that sends many small frames at once is not served at the others' expense: what all connections may take of
 one turn of the event loop is limited (`Server.turn_is_over`); the rest of a buffer waits for the next turn. So do large
 frames of many clients, each of which takes a while to decode; not those of Produce, whose records nobody unpacks here.
-Whose requests take long, or nobody knows how long, is served a request at a time, in line with its like (`Standing`).
 
 Small frames are cut from a shared buffer (many with one recv). A frame that is not complete after that gets a pooled
 buffer of its own, and its bytes are received straight into it; so are the next ones of that connection.
@@ -23,7 +22,7 @@ import logging
 from collections import deque
 from functools import partial
 from struct import Struct
-from time import monotonic, thread_time
+from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.handlers.registry import CloseConnection
@@ -32,8 +31,8 @@ from kbroker.network.limits import LARGE_FRAME, LARGEST_EXPECTED, MOST_LATE_ANSW
 from kbroker.network.muting import Muting
 from kbroker.network.outgoing import Outgoing
 from kbroker.network.parts import Shortened
-from kbroker.network.peer import Peer
-from kbroker.network.shares import DEAR_S, Standing
+from kbroker.security.acls import ANONYMOUS
+from kbroker.security.authorizer import EVERYTHING
 
 if TYPE_CHECKING:
     import asyncio
@@ -46,8 +45,8 @@ if TYPE_CHECKING:
     from kbroker.network.limits import ServerLimits
     from kbroker.network.request_times import Timing
     from kbroker.network.server import Dispatch, Listener, Server
-    from kbroker.network.shares import Share
     from kbroker.replica.reply import Reply
+    from kbroker.security.authorizer import Everything
     from kbroker.security.exchange import Identity
 
 log = logging.getLogger(__name__)
@@ -59,7 +58,7 @@ PRODUCE_KEY = b"\0\0"
 _read_size = Struct(">i").unpack_from
 
 
-class Connection(Peer):
+class Connection:
     """One client's socket. Handlers see it as `ctx.connection`."""
 
     __slots__ = (
@@ -72,7 +71,6 @@ class Connection(Peer):
         "_frame_filled",
         "_frame_start",
         "_held",
-        "_in_line",
         "_in_work",
         "_late",
         "_late_key",
@@ -87,9 +85,17 @@ class Connection(Peer):
         "_reserved",
         "_rest",
         "_server",
-        "_standing",
+        "authority",
+        "client_software_name",
+        "client_software_version",
+        "host",
+        "is_by_token",
         "last_active",
+        "listener",
+        "port",
+        "principal",
         "received",
+        "security_protocol",
         "state",
         "timing",
     )
@@ -98,15 +104,22 @@ class Connection(Peer):
         self._server = server
         self._channel = channel
         self._recv_into = channel.recv_into
-        super().__init__(listener, host, port)
+        self.listener = listener.name
+        self.security_protocol = listener.security_protocol
+        self.host, self.port = host, port
+        self.principal = ANONYMOUS
+        """Whoever logged in, or whose certificate it is: `User:` and the name."""
+        self.authority: Everything = EVERYTHING
+        """What the principal may do; dispatch keeps it up to date."""
+        self.client_software_name = "unknown"
+        self.client_software_version = "unknown"
+        self.is_by_token = False
+        """Whether a delegation token was the password: then no tokens are given out."""
         self.state = READING
         self.last_active = monotonic()
         self._dispatch: Dispatch = server.dispatch
         self._login_limits: ServerLimits | None = None
         """What holds before the login, in place of the server's limits."""
-        self._standing = Standing(server.shares_of(listener.name))
-        self._in_line = False
-        """Whether it waits for its turn among its like."""
         self.received = 0.0
         """When the frame in hand was complete, if it had to wait; 0: just now."""
         self.timing: Timing | None = None
@@ -141,15 +154,16 @@ class Connection(Peer):
     def log_in_first(self, login: Authentication, limits: ServerLimits) -> None:
         """Nothing is served before the login, and nothing large is read."""
         self._dispatch, self._login_limits = login, limits
-        self._standing.log_in_first()
 
     def logged_in(self, identity: Identity, login: Authentication | None) -> None:
         """Serve whoever it is; `login`: what watches over a login that ends some day."""
         self.principal = f"User:{identity.name}"
         self.is_by_token = identity.is_token
         self._login_limits = None
-        self._standing.logged_in()
         self._dispatch = self._server.dispatch if login is None else login
+
+    def __repr__(self) -> str:
+        return f"{self.host}:{self.port} on {self.listener}"
 
     @property
     def takes_brokers(self) -> bool:
@@ -177,27 +191,17 @@ class Connection(Peer):
             self._paused = True
             self._channel.stop_reading()
             return
-        share = self._standing.share
-        if share is not None and not share.have_time():
-            self._paused = True
+        if self._login_limits is not None and not self._server.strangers_of(self.listener).have_time():
             self._channel.stop_reading()
-            self._wait_in_line(share)
+            self._server.strangers_of(self.listener).wait(self._read_in_turn)
             return
         self._read()
 
-    def _wait_in_line(self, share: Share) -> None:
-        self._in_line = True
-        share.wait(self._take_turn)
-
-    def _take_turn(self) -> None:
-        """Serve one request: its like had their time before. Who waits for an answer meanwhile is resumed by that."""
-        self._in_line = False
-        if self.state is READING:
-            if self._rest is None:
-                self._read()
-            else:
-                self._consume_rest()
-            self._read_on()
+    def _read_in_turn(self) -> None:
+        """It has not logged in, and had to wait until others like it had their time."""
+        if self.state is not CLOSED:
+            self._channel.start_reading(self._on_readable)
+            self._read()
 
     def _read(self) -> None:
         try:
@@ -266,11 +270,8 @@ class Connection(Peer):
             if len(whole) > LARGE_FRAME and self._must_wait_for_turn(whole[:2]):
                 self._held, self.state = whole, WORKING
                 self._server.loop.call_soon(self._serve_in_turn)
-            else:
-                if self._standing.share is not None:
-                    self._standing.weigh(0.0)
-                if self._serve(whole):
-                    self._release()
+            elif self._serve(whole):
+                self._release()
 
     def _consume(self, buffer: Buffer, end: int) -> Buffer | None:
         """Serve the frames that lie complete in buffer[:end]; keep what is left over.
@@ -303,27 +304,15 @@ class Connection(Peer):
                 return self._begin_frame(buffer, start + 4, end, size)
             position = start + 4
             start = frame_end
-            share = self._standing.share
-            began_s = 0.0 if share is None else thread_time()
-            is_ready = self._serve(memoryview(buffer)[position:frame_end])
-            # What takes long because it is long is none the dearer for that: batches are not unpacked.
-            if share is not None:
-                self._standing.weigh(0.0 if size > LARGE_FRAME else thread_time() - began_s)
-            elif size <= LARGE_FRAME and monotonic() - self.last_active > DEAR_S:
-                self._standing.suspect(monotonic() - self.last_active)
-            share = self._standing.share
-            if not is_ready:
+            if not self._serve(memoryview(buffer)[position:frame_end]):
                 if start < end and self.state is not CLOSED:
                     self._rest = bytearray(buffer[start:end])
                 return None
             if limited:
                 self._release()
-            if start < end and (share is not None or self._server.turn_is_over(self.last_active)):
+            if start < end and self._server.turn_is_over(self.last_active):
                 self._rest = bytearray(buffer[start:end])
-                if share is None:
-                    self._server.loop.call_soon(self.resume)
-                else:
-                    self._wait_in_line(share)
+                self._server.loop.call_soon(self.resume)
                 return None
         if start < end:
             self._partial = bytearray(buffer[start:end])
@@ -377,10 +366,10 @@ class Connection(Peer):
 
     def _serve(self, frame: memoryview) -> bool:
         """Have the frame handled. True when the connection is ready for the next one."""
-        self.last_active = monotonic()
         if self._late and not self._may_overtake(frame):
             self._held, self.state = frame, WORKING
             return False
+        self.last_active = monotonic()
         try:
             answer = self._dispatch(self, frame)
         except CloseConnection as error:
@@ -505,24 +494,11 @@ class Connection(Peer):
             return
         if self._frame is None:  # else it is the next frame's memory that is counted
             self._release()
-        if self._in_line:
-            return
         if self._rest is not None:
-            share = self._standing.share
-            if share is not None and not share.have_time():
-                self._wait_in_line(share)
-                return
-            self._consume_rest()
-        self._read_on()
-
-    def _consume_rest(self) -> None:
-        rest, self._rest = self._rest, None
-        assert rest is not None
-        self.received = self.last_active
-        self._consume(rest, len(rest))
-        self.received = 0.0
-
-    def _read_on(self) -> None:
+            rest, self._rest = self._rest, None
+            self.received = self.last_active
+            self._consume(rest, len(rest))
+            self.received = 0.0
         if self._paused and self.state is READING and self._rest is None:
             self._paused = False
             self._channel.start_reading(self._on_readable)
@@ -571,7 +547,7 @@ class Connection(Peer):
         if self.state is not CLOSED:
             self.state, self._pending = WORKING, True
             close = partial(self._close_now, parts, reason, level)
-            self._server.loop.call_later(delay_s, self._server.shares_of(self.listener).strangers.serve, close)
+            self._server.loop.call_later(delay_s, self._server.strangers_of(self.listener).serve, close)
 
     def _close_now(self, parts: list[Any] | None, reason: str, level: int) -> None:
         if parts is not None and self.state is not CLOSED:

@@ -29,7 +29,7 @@ from kbroker.network.channel import Channel, PlainChannel
 from kbroker.network.connection import Connection
 from kbroker.network.handshakes import Handshakes
 from kbroker.network.limits import ServerLimits
-from kbroker.network.shares import MOST_WAITING, Shares
+from kbroker.network.strangers import MOST_WAITING, Strangers
 from kbroker.network.tls_listeners import TlsListener
 from kbroker.protocol.config_def import ConfigError
 from kbroker.security.limited_lines import LimitedLines
@@ -104,8 +104,9 @@ class Server:
         self.accepted: Counter[str] = Counter()
         """Listener name -> connections that came in."""
         self._sockets: dict[str, socket.socket] = {}
-        self._shares = {False: Shares(self.loop), True: Shares(self.loop)}
-        """Under True those of the brokers' own listener, whom others do not keep waiting."""
+        self.strangers = Strangers(self.loop)
+        self._brokers_strangers = Strangers(self.loop)
+        """Those on the brokers' own listener, whom others do not keep waiting."""
         self._logging_in: dict[Connection, tuple[float, Authentication]] = {}
         """Since when; in that order."""
         self._admission = Admission(self.limits, ip_rates)
@@ -206,7 +207,7 @@ class Server:
             if pause_s:
                 self._wait(name, pause_s)
                 return
-            if now >= ends_at or (name in self.sasl and self.shares_of(name).strangers.waiting > MOST_WAITING):
+            if now >= ends_at or (name in self.sasl and self.strangers_of(name).waiting > MOST_WAITING):
                 return
             try:
                 client, address = sock.accept()
@@ -302,16 +303,16 @@ class Server:
         self.connections[connection] = None
         sasl = self.sasl.get(listener.name)
         if sasl is not None:
-            login = Authentication(sasl, self.dispatch, self.shares_of(listener.name).strangers)
+            login = Authentication(sasl, self.dispatch, self.strangers_of(listener.name))
             self._logging_in[connection] = monotonic(), login
             connection.log_in_first(login, sasl.limits(self.limits))
         elif listener.security_protocol.has_sasl:
             connection.close("its listener has no logins")
         return connection
 
-    def shares_of(self, listener: str) -> Shares:
-        """Return with whom those wait who are on a listener."""
-        return self._shares[self._is_of_brokers(listener)]
+    def strangers_of(self, listener: str) -> Strangers:
+        """Return with whom those wait who have not logged in on a listener yet."""
+        return self._brokers_strangers if self._is_of_brokers(listener) else self.strangers
 
     def _is_of_brokers(self, listener: str) -> bool:
         return self._admission.is_privileged(listener) or listener in (self.limits.broker_listeners or ())

@@ -23,7 +23,7 @@ from kbroker.network.authentication import Mechanism, SaslListener
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import ServerLimits
 from kbroker.network.server import Listener, Server
-from kbroker.network.shares import MOST_WAITING, TURN_S, Share
+from kbroker.network.strangers import MOST_WAITING, TURN_S, Strangers
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_request
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
@@ -286,7 +286,7 @@ def work_of(ends_after_s: float, done: list[str], name: str) -> Any:
 
 async def test_strangers_are_served_in_order_and_others_between_them() -> None:
     loop = asyncio.get_running_loop()
-    strangers, done = Share(loop), list[str]()
+    strangers, done = Strangers(loop), list[str]()
 
     def someone_else() -> None:
         done.append("-")
@@ -308,13 +308,13 @@ async def test_a_listener_accepts_nobody_while_many_wait_who_have_not_logged_in(
 
     class Accepted(Counter[str]):
         def __setitem__(self, listener: str, count: int) -> None:
-            waiting.append(server.shares_of("CLIENTS").strangers.waiting)
+            waiting.append(server.strangers.waiting)
             super().__setitem__(listener, count)
 
     async with sasl_server() as server:
         server.accepted = Accepted()
         for _ in range(MOST_WAITING + 50):
-            server.shares_of("CLIENTS").strangers.wait(work_of(1.1 * TURN_S, [], ""))
+            server.strangers.wait(work_of(1.1 * TURN_S, [], ""))
         async with peer(server) as client:
             assert (await client.handshake()).error_code is ErrorCode.NONE
     assert waiting
@@ -329,15 +329,15 @@ async def test_strangers_elsewhere_keep_nobody_from_the_brokers_own_listener() -
         server.ports["CLIENTS"] = server.ports["INSIDE"]
 
         def stay() -> None:
-            server.shares_of("CLIENTS").strangers.wait(stay)
+            server.strangers.wait(stay)
 
         for _ in range(MOST_WAITING + 50):
             stay()
         async with asyncio.timeout(ENOUGH_S), peer(server) as broker:
             await broker.log_in()
             await broker.versions()
-        assert server.shares_of("CLIENTS").strangers.waiting > MOST_WAITING
-        server.shares_of("CLIENTS").strangers._waiting.clear()
+        assert server.strangers.waiting > MOST_WAITING
+        server.strangers._waiting.clear()
 
 
 async def test_who_logs_in_again_does_not_wait_for_strangers() -> None:
@@ -345,13 +345,13 @@ async def test_who_logs_in_again_does_not_wait_for_strangers() -> None:
         await log_in_by(client, SCRAM_SHA_256)
 
         def stay() -> None:
-            server.shares_of("CLIENTS").strangers.wait(stay)
+            server.strangers.wait(stay)
 
         stay()
-        server.shares_of("CLIENTS").strangers.serve = server.shares_of("CLIENTS").strangers.wait = lambda work: None  # type: ignore[method-assign]
+        server.strangers.serve = server.strangers.wait = lambda work: None  # type: ignore[method-assign]
         async with asyncio.timeout(ENOUGH_S):
             await log_in_by(client, SCRAM_SHA_256)
-        server.shares_of("CLIENTS").strangers._waiting.clear()
+        server.strangers._waiting.clear()
 
 
 async def test_a_login_that_goes_on_and_on_is_ended_and_who_has_logged_in_stays(
