@@ -18,6 +18,7 @@ it asks for another epoch.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -110,8 +111,6 @@ class Transactions:
         self._began_at = 0.0
         self._needs_epoch = False
         """Something of this epoch may still reach a broker, or left a gap in the sequences."""
-        self._is_epoch_in_doubt = False
-        """Who has asked for a newer one in a transaction was not answered: it may have been given."""
         self._has_epoch_each = False
         """Whether the transaction has an epoch of its own."""
         self._known_since: float | None = None
@@ -238,7 +237,7 @@ class Transactions:
                 raise self._end_for_good(error) from None
             raise
         self.current = (answer.producer_id, answer.producer_epoch)
-        self._needs_epoch = self._is_epoch_in_doubt = False
+        self._needs_epoch = False
 
     # --- what is in it ----------------------------------------------------------------------------------------
 
@@ -383,22 +382,26 @@ class Transactions:
     async def _abort(self) -> None:
         self._deliveries.refuse(self.refusal)
         self.state = State.ABORTING
+        await self._come_to_rest()
+        if self._known_since is not None and not self._is_over:
+            await self._end(committed=False)
+        self._leave()
+
+    async def _come_to_rest(self) -> None:
+        """Give up what was not sent, and wait for what was: or it might land behind the marker."""
         if self._adding is not None:
             self._adding.cancel()
             await asyncio.gather(self._adding, return_exceptions=True)
             self._adding = None
         self._deliveries.fail_unsent(AbortableError("not sent: the transaction is aborted"))
         await self._deliveries.flush()
-        if self._known_since is not None and not self._is_over:
-            await self._end(committed=False)
-        self._leave()
 
-    async def _end(self, committed: bool) -> None:
+    async def _end(self, committed: bool, limit_ms: int | None = None) -> None:
         """Tell the coordinator; returns once its decision is written."""
         request = requests.end(self.transactional_id, self.current, committed)
         highest = None if self._has_epoch_each else requests.NEWEST_END
+        limit_ms = self._config.delivery_timeout_ms if limit_ms is None else limit_ms
         try:
-            limit_ms = self._config.delivery_timeout_ms
             answer = await self._ask(self._coordinator, request, requests.refused, limit_ms, highest)
             if self._has_epoch_each:
                 self.current, self._needs_epoch = (answer.producer_id, answer.producer_epoch), False
@@ -467,36 +470,35 @@ class Transactions:
     async def _why_not(self) -> Exception:
         """Return what `refusal` does, once it is known whether a leader's refusal was the end of this producer.
 
-        A partition's leader only says that it has seen a newer epoch, which may be one of this producer's own.
+        A partition's leader only says that it has seen a newer epoch, which may be one of this producer's own. So the
+        end of the transaction is asked for, which its own producer is given only. Who asked for a newer epoch instead
+        would have Kafka abort what another producer of this transactional id has open by then.
         """
         cause = self.cause
         is_doomed = self.state is State.DOOMED and not self._is_over
         if is_doomed and isinstance(cause, BrokerError) and cause.code in requests.OF_NEWER_EPOCH:
-            await self._find_out(self._over(cause) or cause)
+            self._needs_epoch = True
+            await self._come_to_rest()
+            with contextlib.suppress(OSError, KafkaError):  # not known: abort() asks again
+                await self._end(committed=False, limit_ms=self._config.request_timeout_ms)
+                self._is_over = True
         return self.refusal()
 
     async def _fenced(self, error: BrokerError) -> Exception:
         """Find out whether somebody else has the transactional id now, or only this transaction is over."""
         over = self._over(error)
-        if over is None and not self._is_epoch_in_doubt:
-            return self._end_for_good(error)
-        return await self._find_out(over or error)
+        return self._end_for_good(error) if over is None else await self._find_out(over)
 
-    async def _find_out(self, over: Exception) -> Exception:
-        """Ask for a newer epoch: who has taken over the transactional id is not given one.
-
-        `over`: an AbortableError where the coordinator has said that the transaction is. An epoch that is given ends
-        it, too; without an answer it may be open still, and an abort asks for its end. Who waits may be cancelled.
-        """
-        self._needs_epoch = self._is_epoch_in_doubt = True
+    async def _find_out(self, over: AbortableError) -> Exception:
+        """Ask for a newer epoch: who was shut out by another is not given one. Who waits may be cancelled."""
+        self._needs_epoch = True
         try:
             await self._identify(self._config.request_timeout_ms)
-            self._is_over = True
         except (OSError, KafkaError) as problem:
             if isinstance(problem, BrokerError) and problem.code in requests.FINAL:
                 text = f"{over}; make a new producer" if isinstance(over, TransactionTimedOut) else None
                 return self._end_for_good(error_for(ErrorCode.PRODUCER_FENCED, text))
-            self._is_over = isinstance(over, AbortableError)
+        self._is_over = True
         self._fail(State.DOOMED, over)
         return over
 

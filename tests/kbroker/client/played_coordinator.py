@@ -180,14 +180,12 @@ class PlayedCoordinator(PlayedNetwork):
     def _identify(self, epoch: int) -> InitProducerIdResponse:
         code = ErrorCode.NONE
         if self.state == "Ongoing":
-            if epoch in (-1, self.epoch):  # as Kafka: fenced first, and asked again
-                self.last_epoch = self.epoch if self.has_epoch_each else -1
-                self.epoch += 1
-                self._mark(ControlType.ABORT)
-                self.state = "CompleteAbort"
-                code = ErrorCode.CONCURRENT_TRANSACTIONS
-            else:
-                code = ErrorCode.PRODUCER_FENCED
+            # As Kafka: fenced first, whatever epoch is named, and asked again.
+            self.last_epoch = self.epoch if self.has_epoch_each else -1
+            self.epoch += 1
+            self._mark(ControlType.ABORT)
+            self.state = "CompleteAbort"
+            code = ErrorCode.CONCURRENT_TRANSACTIONS
         elif epoch in (-1, self.epoch):
             self.last_epoch, self.epoch, self.state = epoch, self.epoch + 1, "Empty"
         elif epoch == self.last_epoch:

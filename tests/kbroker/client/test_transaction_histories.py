@@ -29,6 +29,7 @@ from kbroker.client.errors import (
 from kbroker.client.sender import Sender
 from kbroker.client.transactions import Transactions
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.transactions import InitProducerIdRequest
 from kbroker.protocol.records.control import ControlType
 from tests.kbroker.client.played_coordinator import PRODUCER_ID, Asked, PlayedCoordinator
 from tests.kbroker.client.played_network import PARTITIONS, TOPIC, Fate
@@ -212,6 +213,8 @@ async def test_an_abort_asks_for_the_end_where_nobody_said_whether_the_transacti
     transaction_version: int, is_heard_of: bool
 ) -> None:
     settings = {"request_timeout_ms": 30, "transaction_version": transaction_version}
+    if is_heard_of:
+        settings["transaction_timeout_ms"] = 1
     async with open_transaction([Asked.LOST] * 10_000, **settings) as (network, sender, transactions):
         transactions.doom(error_for(ErrorCode.INVALID_PRODUCER_EPOCH, topic=TOPIC, partition=0))
         with pytest.raises(AbortableError, match="abort the transaction"):
@@ -219,6 +222,7 @@ async def test_an_abort_asks_for_the_end_where_nobody_said_whether_the_transacti
         assert network.state == "Ongoing"
         network.asked.clear()
         if is_heard_of:  # it is over, and what said so got lost
+            await asyncio.sleep(0.01)
             network.time_out(lets_back_in=True)
         await transactions.abort()
         assert network.shown[0] == [b"1", ControlType.ABORT]
@@ -250,25 +254,62 @@ async def test_what_its_coordinator_has_aborted_is_left_without_asking_and_the_n
         assert network.read_committed(0) == ([2], [])
 
 
+@pytest.mark.parametrize("transaction_version", [0, 2])
+@pytest.mark.parametrize("lost", [1, 10_000])
 @pytest.mark.parametrize("is_cancelled", [False, True])
-async def test_an_epoch_that_was_given_and_not_heard_of_is_no_other_producers(is_cancelled: bool) -> None:
-    settings = {"request_timeout_ms": 60_000 if is_cancelled else 30, "transaction_version": 2}
-    async with open_transaction([Asked.ANSWER_LOST] * 10_000, **settings) as (network, sender, transactions):
+async def test_a_lost_answer_to_who_asks_whether_the_transaction_is_its_own_is_not_taken_for_another_producer(
+    transaction_version: int, lost: int, is_cancelled: bool
+) -> None:
+    settings = {"request_timeout_ms": 60_000 if is_cancelled else 30, "transaction_version": transaction_version}
+    async with open_transaction([Asked.ANSWER_LOST] * lost, **settings) as (network, sender, transactions):
         transactions.doom(error_for(ErrorCode.INVALID_PRODUCER_EPOCH, topic=TOPIC, partition=0))
         commit = asyncio.create_task(transactions.commit())
         if is_cancelled:
-            while network.state != "Empty":  # noqa: ASYNC110 - nobody tells
+            while network.state == "Ongoing":  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)
             commit.cancel()
         with pytest.raises(asyncio.CancelledError if is_cancelled else AbortableError):
             await commit
-        assert network.state == "Empty"
         network.asked.clear()
+        await transactions.abort()
+        network.asked.append(Asked.ANSWER_LOST)
+        await transactions.begin()
+        sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        await transactions.commit()
+        assert network.read_committed(0) == ([2], [])
+
+
+async def test_an_epoch_that_was_given_and_not_heard_of_is_no_other_producers() -> None:
+    async with open_transaction(transaction_version=2, transaction_timeout_ms=1) as (network, sender, transactions):
+        network.time_out(lets_back_in=True)
+        await asyncio.sleep(0.01)
+        network.asked.extend([Asked.ANSWERED] + [Asked.ANSWER_LOST] * 10_000)  # the end's, then the epoch's
+        commit = asyncio.create_task(transactions.commit())
+        while network.state != "Empty":  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        commit.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await commit
+        network.asked.clear()
+        with pytest.raises(AbortableError):
+            await transactions.commit()
         await transactions.abort()
         await transactions.begin()
         sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
         await transactions.commit()
         assert network.read_committed(0) == ([2], [])
+
+
+@pytest.mark.parametrize("transaction_version", [0, 2])
+async def test_who_is_shut_out_by_another_producer_leaves_that_ones_transaction_alone(transaction_version: int) -> None:
+    async with open_transaction(transaction_version=transaction_version) as (network, _, transactions):
+        network.carry_out(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1))
+        begun = network.carry_out(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1))
+        network.state = "Ongoing"
+        transactions.doom(error_for(ErrorCode.INVALID_PRODUCER_EPOCH, topic=TOPIC, partition=0))
+        with pytest.raises(ProducerFencedError):
+            await transactions.commit()
+        assert (network.epoch, network.state) == (begun.producer_epoch, "Ongoing")
 
 
 async def test_the_epoch_is_raised_only_after_something_that_may_still_arrive() -> None:

@@ -252,12 +252,12 @@ def test_who_hears_from_a_leader_that_it_is_shut_out_is_not_told_to_abort(bootst
     with Producer(bootstrap, transactional_id=topic) as old, Producer(bootstrap, transactional_id=topic) as new:
         old.begin()
         old.send(topic, b"old", partition=0).result(20)
-        new.begin()
-        assert isinstance(old.send(topic, b"late", partition=0).exception(20), BrokerError)
-        with pytest.raises(FencedError, match="another producer"):
-            old.commit()
-        new.abort()
-    assert read(bootstrap, topic) == []
+        with new.transaction():
+            new.send(topic, b"new", partition=0).result(20)
+            assert isinstance(old.send(topic, b"late", partition=0).exception(20), BrokerError)
+            with pytest.raises(FencedError, match="another producer"):
+                old.commit()
+    assert read(bootstrap, topic) == [b"new"], "asking who has the id has not ended what its new owner had open"
 
 
 def test_a_block_whose_producer_is_shut_out_raises_that(bootstrap: str, topic: str) -> None:
