@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import error_for
 from kbroker.client.types import AccessRule, AccessRuleFilter
+from kbroker.client.values import instance, listed, text
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.security import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource
+
+R = TypeVar("R", AccessRule, AccessRuleFilter)
+ENUMERATIONS = {
+    "resource": AclResource,
+    "operation": AclOperation,
+    "permission": AclPermission,
+    "pattern": AclPattern,
+}
 
 
 class AclAdmin:
@@ -20,7 +29,7 @@ class AclAdmin:
 
     async def create_acls(self, rules: Iterable[AccessRule]) -> None:
         """Add rules; raises for the first that cannot be."""
-        wanted = list(rules)
+        wanted = [_checked(AccessRule, rule) for rule in listed("rules", rules)]
         creations = [
             CreateAclsRequest.AclCreation(
                 resource_type=rule.resource,
@@ -40,7 +49,7 @@ class AclAdmin:
 
     async def describe_acls(self, which: AccessRuleFilter = AccessRuleFilter()) -> list[AccessRule]:  # noqa: B008
         """Return the rules that match, by default all."""
-        answer = await self.cluster.ask(DescribeAclsRequest(**_filter_fields(which)))
+        answer = await self.cluster.ask(DescribeAclsRequest(**_filter_fields(_checked(AccessRuleFilter, which))))
         if answer.error_code is not ErrorCode.NONE:
             raise error_for(answer.error_code, answer.error_message)
         return [
@@ -51,7 +60,8 @@ class AclAdmin:
 
     async def delete_acls(self, filters: Iterable[AccessRuleFilter]) -> list[AccessRule]:
         """Delete the rules that match one of the filters; returns them."""
-        wanted = [DeleteAclsRequest.DeleteAclsFilter(**_filter_fields(which)) for which in filters]
+        checked = [_checked(AccessRuleFilter, which) for which in listed("filters", filters)]
+        wanted = [DeleteAclsRequest.DeleteAclsFilter(**_filter_fields(which)) for which in checked]
         answer = await self.cluster.ask(DeleteAclsRequest(filters=wanted))
         deleted = []
         for result in answer.filter_results:
@@ -60,6 +70,18 @@ class AclAdmin:
                     raise error_for(item.error_code, item.error_message)
             deleted += [_rule(i.resource_type, i.resource_name, i.pattern_type, i) for i in result.matching_acls]
         return deleted
+
+
+def _checked(kind: type[R], given: object) -> R:
+    """Return a rule or a filter whose fields are what they should be: as texts or numbers they could mean another."""
+    rule = instance("what is asked for", kind, given)
+    for name, wanted in ENUMERATIONS.items():
+        instance(f"{kind.__name__}.{name}", wanted, getattr(rule, name))
+    for name in ("name", "principal", "host"):
+        value = getattr(rule, name)
+        if value is not None or kind is AccessRule:
+            text(f"{kind.__name__}.{name}", value)
+    return rule
 
 
 def _filter_fields(which: AccessRuleFilter) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from kbroker.client.errors import BrokerError, ConfigurationError, NotConnected,
 from kbroker.client.feature_admin import FeatureAdmin
 from kbroker.client.group_admin import GroupAdmin
 from kbroker.client.offset_lookup import list_offsets
-from kbroker.client.partition_names import Key, Partition, partition_of
+from kbroker.client.partition_names import Key, Partition, partition_of, partitions_of
 from kbroker.client.quota_admin import QuotaAdmin
 from kbroker.client.token_admin import TokenAdmin
 from kbroker.client.transaction_admin import TransactionAdmin
@@ -39,10 +39,13 @@ from kbroker.client.types import (
     TopicPartition,
 )
 from kbroker.client.user_admin import UserAdmin
+from kbroker.client.values import brokers_of, listed, mapping, texts, whole_number
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.offsets import DeleteRecordsRequest
 from kbroker.protocol.schema import Message
+
+SCRUB_ID_BYTES = 16
 
 
 class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmin, TransactionAdmin):
@@ -66,7 +69,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> dict[str, CreatedTopic]:
         """Create topics; raises for the first that cannot be."""
-        wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
+        wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in listed("topics", topics)]
         limit_ms = self._limit_ms(timeout_ms)
         answer = await self._ask_controller(requests.create_topics(wanted, validate_only, limit_ms), limit_ms)
         return requests.created_topics(answer)
@@ -83,13 +86,12 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         timeout_ms: int | None = None,
     ) -> CreatedTopic:
         """Create one topic; -1 leaves a number to the broker."""
-        assigned = None if assignments is None else {index: list(ids) for index, ids in assignments.items()}
-        topic = NewTopic(name, partitions, replication_factor, dict(configs or {}), assigned)
+        topic = NewTopic(name, partitions, replication_factor, configs, assignments)
         return (await self.create_topics([topic], validate_only=validate_only, timeout_ms=timeout_ms))[name]
 
     async def delete_topics(self, names: Iterable[str], *, timeout_ms: int | None = None) -> None:
         """Delete topics; raises for the first that cannot be."""
-        wanted = requests.texts(names)
+        wanted = texts(names)
         limit_ms = self._limit_ms(timeout_ms)
         answer = await self._ask_controller(requests.delete_topics(wanted, limit_ms), limit_ms)
         self.cluster.metadata.forget(wanted)
@@ -109,7 +111,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         if names is None:
             answered = await self.cluster.refresh(None)
             return {name: requests.topic_description(name, answered[name]) for name in sorted(answered)}
-        wanted = requests.texts(names)
+        wanted = texts(names)
         async for _ in self.cluster.attempts(int(1000 * NEW_TOPIC_S)):
             answered = await self.cluster.refresh(wanted, alone=True)
             if not any(topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in answered.values()):
@@ -117,11 +119,20 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         return {name: requests.topic_description(name, answered.get(name)) for name in wanted}
 
     async def create_partitions(
-        self, totals: Mapping[str, int], *, validate_only: bool = False, timeout_ms: int | None = None
+        self,
+        totals: Mapping[str, int],
+        *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
     ) -> None:
-        """Raise the number of partitions of topics to the given totals."""
+        """Raise the number of partitions of topics to the given totals.
+
+        `assignments`: for each new partition of a topic, in order, the brokers that are to have it; else the controller
+        chooses.
+        """
         limit_ms = self._limit_ms(timeout_ms)
-        request = requests.create_partitions(totals, validate_only, limit_ms)
+        request = requests.create_partitions(totals, assignments or {}, validate_only, limit_ms)
         answer = await self._ask_controller(request, limit_ms)
         requests.raise_first((item.name, item.error_code, item.error_message) for item in answer.results)
 
@@ -131,8 +142,9 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         """Delete all records below the given offsets (-1: all); returns the new log start offsets."""
         limit_ms = self._limit_ms(timeout_ms)
         per_leader: dict[int, dict[TopicPartition, int]] = {}
-        for named, offset in before.items():
+        for named, offset in mapping("partitions to offsets", before).items():
             topic, partition = partition_of(named)
+            whole_number("an offset to delete up to", offset, 64)
             await self.cluster.topic(topic, limit_ms, auto_create=False)
             leader = self.cluster.metadata.require(topic, partition).leader
             per_leader.setdefault(leader, {})[TopicPartition(topic, partition)] = offset
@@ -153,7 +165,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         """Return the configuration of topics or brokers: name -> key -> entry. `keys` None: all."""
         kind = requests.resource_type(resource_type)
         results: dict[str, dict[str, ConfigEntry]] = {}
-        for node, wanted in requests.by_node(kind, [str(name) for name in names]).items():
+        for node, wanted in requests.by_node(kind, [str(name) for name in listed("names", names)]).items():
             answer = await self._ask_resource(requests.describe_configs(kind, wanted, keys), node)
             results |= requests.configs(answer)
         return results
@@ -183,13 +195,13 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         self, brokers: Iterable[int] | None = None, topics: Iterable[str] | None = None
     ) -> list[LogDirDescription]:
         """Return the log directories of brokers (None: all) with their logs, of some topics or of all."""
-        wanted = None if topics is None else set(requests.texts(topics))
+        wanted = None if topics is None else set(texts(topics))
         if brokers is None:
             await self.cluster.refresh()
             brokers = sorted(self.cluster.metadata.nodes)
         found: list[LogDirDescription] = []
-        for broker in brokers:
-            answer = await self.cluster.ask(requests.describe_log_dirs(), broker)
+        for broker in brokers_of(brokers):
+            answer = await self._ask_resource(requests.describe_log_dirs(), broker)
             found += requests.log_dirs(broker, answer, wanted)
         return found
 
@@ -199,12 +211,15 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         The id, 16 bytes of your choice, names this scrub: ask under it again, each minute at least, until it is over.
         Logs of these partitions are read that the broker has; None: all. Kafka's brokers do not scrub.
         """
-        grouped = None if partitions is None else by_topic(partition_of(key) for key in partitions)
+        grouped = None if partitions is None else by_topic(partitions_of(partitions))
+        if not isinstance(scrub_id, bytes) or len(scrub_id) != SCRUB_ID_BYTES:
+            raise ConfigurationError(f"a scrub's id is {SCRUB_ID_BYTES} bytes, not {scrub_id!r}")
         return requests.scrub_state(broker, await self.cluster.ask(requests.scrub(scrub_id, grouped), broker))
 
     async def alter_replica_log_dirs(self, broker: int, directories: Mapping[Key, str]) -> None:
         """Move a broker's replicas to other log directories of its own (describe_log_dirs shows how far they are)."""
-        answer = await self._ask_resource(requests.alter_replica_log_dirs(directories), broker)
+        request = requests.alter_replica_log_dirs(directories)
+        answer = await self._ask_resource(request, whole_number("a broker's id", broker))
         for topic in answer.results:
             for item in topic.partitions:
                 if item.error_code is not ErrorCode.NONE:
@@ -216,8 +231,8 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         self, wanted: Mapping[Key, int] | Iterable[Partition], *, read_committed: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Return offsets by timestamp in ms, or types.EARLIEST, LATEST (also without a mapping), MAX_TIMESTAMP."""
-        items = wanted.items() if isinstance(wanted, Mapping) else ((key, LATEST) for key in wanted)
-        asked = {partition_of(key): timestamp for key, timestamp in items}
+        items = wanted if isinstance(wanted, Mapping) else dict.fromkeys(partitions_of(wanted), LATEST)
+        asked = {partition_of(key): whole_number("a timestamp", time, 64) for key, time in items.items()}
         return await list_offsets(self.cluster, asked, read_committed=read_committed)
 
     async def elect_leaders(
@@ -228,7 +243,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, BrokerError | None]:
         """Elect leaders of partitions (None: all); the answer says per partition what went wrong, if anything did."""
-        grouped = None if partitions is None else by_topic(partition_of(key) for key in partitions)
+        grouped = None if partitions is None else by_topic(partitions_of(partitions))
         limit_ms = self._limit_ms(timeout_ms)
         answer = await self._ask_controller(requests.elect_leaders(grouped, election_type, limit_ms), limit_ms)
         requests.raise_first([("", answer.error_code, None)])
@@ -251,7 +266,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         self, partitions: Iterable[Partition] | None = None, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, Reassignment]:
         """Return the moves under way (of some partitions, or all)."""
-        grouped = None if partitions is None else by_topic(partition_of(key) for key in partitions)
+        grouped = None if partitions is None else by_topic(partitions_of(partitions))
         limit_ms = self._limit_ms(timeout_ms)
         answer = await self._ask_controller(requests.list_reassignments(grouped, limit_ms), limit_ms)
         requests.raise_first([("", answer.error_code, answer.error_message)])
@@ -269,9 +284,10 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         """Return how long a call may take, unless it says itself."""
         if timeout_ms is None:
             return self.config.default_api_timeout_ms or self.config.request_timeout_ms
-        if type(timeout_ms) is not int or timeout_ms < 1:
-            raise ConfigurationError(f"timeout_ms must be a whole number of at least 1, not {timeout_ms!r}")
-        return requests.whole_number("timeout_ms", timeout_ms)
+        limit_ms = whole_number("timeout_ms", timeout_ms)
+        if limit_ms < 1:
+            raise ConfigurationError(f"timeout_ms must be at least 1, not {timeout_ms!r}")
+        return limit_ms
 
     async def _ask_controller(self, request: Message, timeout_ms: int) -> Any:
         """Ask the controller; when it moved, ask the new one."""
@@ -301,7 +317,7 @@ def _delete_records(before: Mapping[TopicPartition, int], timeout_ms: int) -> De
             partitions=[
                 DeleteRecordsRequest.DeleteRecordsPartition(
                     partition_index=index,
-                    offset=requests.whole_number("an offset to delete up to", before[TopicPartition(topic, index)], 64),
+                    offset=before[TopicPartition(topic, index)].__index__(),
                 )
                 for index in partitions
             ],

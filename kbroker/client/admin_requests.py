@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import Any
 
 from kbroker.client.errors import BrokerError, ConfigurationError, error_for
 from kbroker.client.metadata import TopicMetadata
@@ -25,6 +25,7 @@ from kbroker.client.types import (
     TopicDescription,
     TopicPartition,
 )
+from kbroker.client.values import brokers_of, instance, listed, mapping, text, texts, whole_number
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -63,28 +64,6 @@ CONFIG_SOURCES = {
 }
 
 
-def texts(names: Iterable[str]) -> list[str]:
-    """Return a list of names; a single text is refused (its letters would be the names)."""
-    if isinstance(names, str):
-        raise ConfigurationError(f"a list of names is wanted, not the text {names!r}")
-    if not isinstance(names, Iterable):
-        raise ConfigurationError(f"a list of names is wanted, not {names!r}")
-    found = list(names)
-    for name in found:
-        if not isinstance(name, str):
-            raise ConfigurationError(f"a name is a text, not {name!r}")
-    return found
-
-
-def whole_number(what: str, value: int, bits: int = 32) -> int:
-    """Return a number that a request has room for; raises ConfigurationError."""
-    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
-        raise ConfigurationError(f"{what} is a whole number, not {value!r}")
-    if not -(1 << bits - 1) <= value.__index__() < 1 << bits - 1:
-        raise ConfigurationError(f"{what} is a number of {bits} bits, not {value!r}")
-    return value.__index__()
-
-
 def raise_first(outcomes: Iterable[tuple[str | None, ErrorCode, str | None]]) -> None:
     """Raise the first (name, code, message) that is an error."""
     for name, code, message in outcomes:
@@ -106,22 +85,23 @@ def create_topics(topics: Sequence[NewTopic], validate_only: bool, timeout_ms: i
     """CreateTopics; a topic with assignments has no counts."""
     made = []
     for topic in topics:
-        texts([topic.name])
-        if not isinstance(topic.configs or {}, Mapping):
-            raise ConfigurationError(f"{topic.name}: configs are a dict of names and values, not {topic.configs!r}")
-        assigned = topic.assignments or {}
+        text("a name", topic.name)
+        configs = mapping(f"{topic.name}'s configuration, key to value,", topic.configs or {})
+        assigned = mapping(f"{topic.name}'s partitions to brokers' ids", topic.assignments or {})
         made.append(
             CreateTopicsRequest.CreatableTopic(
                 name=topic.name,
                 num_partitions=-1 if assigned else whole_number("partitions", topic.partitions),
                 replication_factor=-1 if assigned else whole_number("replication_factor", topic.replication_factor, 16),
                 assignments=[
-                    CreateTopicsRequest.CreatableReplicaAssignment(partition_index=index, broker_ids=list(ids))
+                    CreateTopicsRequest.CreatableReplicaAssignment(
+                        partition_index=whole_number("a partition", index), broker_ids=brokers_of(ids)
+                    )
                     for index, ids in assigned.items()
                 ],
                 configs=[
-                    CreateTopicsRequest.CreatableTopicConfig(name=key, value=str(value))
-                    for key, value in (topic.configs or {}).items()
+                    CreateTopicsRequest.CreatableTopicConfig(name=text("a key", key), value=str(value))
+                    for key, value in configs.items()
                 ],
             )
         )
@@ -143,13 +123,28 @@ def delete_topics(names: Sequence[str], timeout_ms: int) -> DeleteTopicsRequest:
     return DeleteTopicsRequest(topics=states, topic_names=list(names), timeout_ms=timeout_ms)
 
 
-def create_partitions(totals: Mapping[str, int], validate_only: bool, timeout_ms: int) -> CreatePartitionsRequest:
-    """CreatePartitions; replicas are placed by the controller."""
+def create_partitions(
+    totals: Mapping[str, int],
+    assignments: Mapping[str, Sequence[Sequence[int]]],
+    validate_only: bool,
+    timeout_ms: int,
+) -> CreatePartitionsRequest:
+    """CreatePartitions; replicas of a topic without assignments are placed by the controller."""
+    of = CreatePartitionsRequest
+    placed = {
+        name: [of.CreatePartitionsAssignment(broker_ids=brokers_of(ids)) for ids in listed("lists of brokers", lists)]
+        for name, lists in mapping("topics to new partitions' brokers", assignments).items()
+    }
+    for name in placed:
+        if name not in mapping("topics to totals of partitions", totals):
+            raise ConfigurationError(f"assignments name the topic {name!r}, of which no total is given")
     topics = [
-        CreatePartitionsRequest.CreatePartitionsTopic(
-            name=name, count=whole_number(f"{name}: a total of partitions", count), assignments=None
+        of.CreatePartitionsTopic(
+            name=text("a name", name),
+            count=whole_number(f"{name}: a total of partitions", count),
+            assignments=placed.get(name),
         )
-        for name, count in zip(texts(totals), totals.values(), strict=True)
+        for name, count in mapping("topics to totals of partitions", totals).items()
     ]
     return CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
 
@@ -194,7 +189,7 @@ def describe_configs(kind: ResourceType, names: Sequence[str], keys: Sequence[st
     """DescribeConfigs with documentation."""
     resources = [
         DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=kind, resource_name=name, configuration_keys=None if keys is None else list(keys)
+            resource_type=kind, resource_name=name, configuration_keys=None if keys is None else texts(keys, "keys")
         )
         for name in names
     ]
@@ -229,14 +224,15 @@ def alter_configs(
     validate_only: bool,
 ) -> IncrementalAlterConfigsRequest:
     """IncrementalAlterConfigs of one resource."""
+    what = "keys to values"
     operations = [
-        *((key, DELETE if value is None else SET, value) for key, value in changes.items()),
-        *((key, APPEND, value) for key, value in append.items()),
-        *((key, SUBTRACT, value) for key, value in subtract.items()),
+        *((key, DELETE if value is None else SET, value) for key, value in mapping(what, changes).items()),
+        *((key, APPEND, value) for key, value in mapping(what, append).items()),
+        *((key, SUBTRACT, value) for key, value in mapping(what, subtract).items()),
     ]
     entries = [
         IncrementalAlterConfigsRequest.AlterableConfig(
-            name=key, config_operation=operation, value=None if value is None else str(value)
+            name=text("a key", key), config_operation=operation, value=None if value is None else str(value)
         )
         for key, operation, value in operations
     ]
@@ -326,8 +322,9 @@ def scrub_state(broker: int, answer: DescribeLogDirsResponse) -> Scrub | None:
 def alter_replica_log_dirs(directories: Mapping[Key, str]) -> AlterReplicaLogDirsRequest:
     """AlterReplicaLogDirs."""
     grouped: dict[str, dict[str, list[int]]] = {}
-    for (topic, partition), path in directories.items():
-        grouped.setdefault(path, {}).setdefault(topic, []).append(partition)
+    for key, path in mapping("partitions to directories", directories).items():
+        topic, partition = partition_of(key)
+        grouped.setdefault(text("a directory", path), {}).setdefault(topic, []).append(partition)
     one_topic = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic
     return AlterReplicaLogDirsRequest(
         dirs=[
@@ -346,7 +343,8 @@ def elect_leaders(
     wanted = None
     if grouped is not None:
         wanted = [ElectLeadersRequest.TopicPartitions(topic=t, partitions=list(p)) for t, p in grouped.items()]
-    return ElectLeadersRequest(election_type=election_type, topic_partitions=wanted, timeout_ms=timeout_ms)
+    kind = instance("an election", ElectionType, election_type)
+    return ElectLeadersRequest(election_type=kind, topic_partitions=wanted, timeout_ms=timeout_ms)
 
 
 def elections(answer: ElectLeadersResponse) -> dict[TopicPartition, BrokerError | None]:
@@ -366,11 +364,11 @@ def alter_reassignments(
 ) -> AlterPartitionReassignmentsRequest:
     """AlterPartitionReassignments."""
     topics: dict[str, list[AlterPartitionReassignmentsRequest.ReassignablePartition]] = {}
-    for key, ids in replicas.items():
+    for key, ids in mapping("partitions to brokers' ids", replicas).items():
         topic, partition = partition_of(key)
         topics.setdefault(topic, []).append(
             AlterPartitionReassignmentsRequest.ReassignablePartition(
-                partition_index=partition, replicas=None if ids is None else list(ids)
+                partition_index=partition, replicas=None if ids is None else brokers_of(ids)
             )
         )
     reassignable = AlterPartitionReassignmentsRequest.ReassignableTopic

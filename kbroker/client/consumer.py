@@ -25,7 +25,7 @@ from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.group_consumer import GroupConsumer, OnCommit, Progress
 from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.offset_lookup import list_offsets
-from kbroker.client.partition_names import Key, Partition, partition_of
+from kbroker.client.partition_names import Key, Partition, partition_of, partitions_of
 from kbroker.client.partition_state import COMMITTED, RESETS, PartitionState
 from kbroker.client.reader import Reader, typed_values
 from kbroker.client.types import (
@@ -36,6 +36,7 @@ from kbroker.client.types import (
     OffsetAndTimestamp,
     TopicPartition,
 )
+from kbroker.client.values import mapping, whole_number
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.record import Record
 
@@ -125,7 +126,7 @@ class Consumer:
         self._check()
         if self._group is not None and self._group.is_subscribed:
             raise IllegalState("the group gives out the partitions: unsubscribe() first")
-        wanted = [partition_of(key) for key in partitions]
+        wanted = partitions_of(partitions)
         for topic in {key.topic for key in wanted}:
             known = await self.cluster.topic(topic, auto_create=False)
             for key in wanted:
@@ -148,7 +149,8 @@ class Consumer:
 
     def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
         """Go on from an offset; a committed one's leader epoch tells whether the log is still the same up to there."""
-        place = OffsetAndMetadata(offset) if type(offset) is int else offset
+        is_number = isinstance(offset, SupportsIndex) and not isinstance(offset, bool)
+        place = OffsetAndMetadata(offset.__index__()) if is_number else offset  # type: ignore[union-attr]
         if not isinstance(place, OffsetAndMetadata) or not 0 <= place.offset < 1 << 63:
             raise ValueError(f"an offset is a whole number from 0 on, of 64 bits, not {offset!r}")
         self._assignment.move(self._state(partition), place.offset, epoch=place.leader_epoch)
@@ -164,9 +166,9 @@ class Consumer:
 
     async def seek_to_timestamp(self, timestamp_ms: int, *partitions: Partition) -> None:
         """Go to the first record that is at least so young, else to the end."""
-        if timestamp_ms < 0:
+        if (wanted := whole_number("a timestamp", timestamp_ms, 64)) < 0:
             raise ValueError(f"a timestamp is milliseconds since 1970, not {timestamp_ms}")
-        self._move_to(timestamp_ms, partitions)
+        self._move_to(wanted, partitions)
 
     def seek_to_committed(self, *partitions: Partition) -> None:
         """Go back to the group's commit of these partitions, or all, as if they had just been given out."""
@@ -226,7 +228,7 @@ class Consumer:
         return await self._offsets(LATEST, partitions)
 
     async def _offsets(self, wanted: int, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
-        keys = {partition_of(key): wanted for key in partitions}
+        keys = dict.fromkeys(partitions_of(partitions), wanted)
         found = await list_offsets(self.cluster, keys, read_committed=self.config.read_committed)
         return {key: found[key].offset for key in keys}
 
@@ -234,7 +236,8 @@ class Consumer:
         self, timestamps_ms: Mapping[Key, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at least so young in each partition; None where there is none."""
-        keys = {partition_of(key): timestamp for key, timestamp in timestamps_ms.items()}
+        items = mapping("partitions to timestamps", timestamps_ms).items()
+        keys = {partition_of(key): whole_number("a timestamp", time, 64) for key, time in items}
         found = await list_offsets(self.cluster, keys, read_committed=self.config.read_committed)
         return {key: found[key] if found[key].offset >= 0 else None for key in keys}
 
@@ -262,7 +265,7 @@ class Consumer:
         self, partitions: Iterable[Partition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offset of each partition, None where there is none (default: those read)."""
-        wanted = self._assignment.states if partitions is None else [partition_of(key) for key in partitions]
+        wanted = self._assignment.states if partitions is None else partitions_of(partitions)
         return await self._in_group().committed(wanted)
 
     def group_metadata(self) -> GroupMetadata:

@@ -9,6 +9,7 @@ from kbroker.client.cluster import Cluster
 from kbroker.client.errors import error_for
 from kbroker.client.kafka_releases import release_like
 from kbroker.client.types import FeatureDescription
+from kbroker.client.values import text, whole_number
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.metadata import UpdateFeaturesRequest
@@ -70,7 +71,9 @@ class FeatureAdmin:
     ) -> None:
         """Raise a feature's level, or lower it (0: it counts no more); raises the reason where that cannot be."""
         key = UpdateFeaturesRequest.FeatureUpdateKey(
-            feature=feature, max_version_level=level, upgrade_type=DOWNGRADE if downgrade else UPGRADE
+            feature=text("a feature", feature),
+            max_version_level=whole_number("a level", level, 16),
+            upgrade_type=DOWNGRADE if downgrade else UPGRADE,
         )
         limit_ms = self._limit_ms(timeout_ms)
         request = UpdateFeaturesRequest(timeout_ms=limit_ms, feature_updates=[key], validate_only=validate_only)

@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kbroker.client.admin_requests import texts
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, ConfigurationError, error_for
 from kbroker.client.group.commits import Commits, checked_offsets
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.subscriptions import decode_assignment, decode_subscription
 from kbroker.client.offset_lookup import list_offsets
-from kbroker.client.partition_names import Key, Partition, partition_of
+from kbroker.client.partition_names import Key, Partition, partition_of, partitions_of
 from kbroker.client.types import (
     EARLIEST,
     LATEST,
@@ -24,6 +23,7 @@ from kbroker.client.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
+from kbroker.client.values import brokers_of, text, texts, whole_number
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.groups import (
@@ -32,11 +32,13 @@ from kbroker.protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    LeaveGroupRequest,
     ListGroupsRequest,
     OffsetDeleteRequest,
 )
 
 CONSUMER_PROTOCOL = "consumer"
+PLACES = {"earliest": EARLIEST, "latest": LATEST}
 OTHER_KIND = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
 """What a coordinator says when a group is not of the newer protocol, or it has no such groups."""
 
@@ -56,7 +58,7 @@ class GroupAdmin:
         request = ListGroupsRequest(states_filter=texts(states), types_filter=texts(types))
         if brokers is None:
             await self.cluster.refresh()
-        nodes = sorted(self.cluster.metadata.nodes if brokers is None else brokers)
+        nodes = sorted(self.cluster.metadata.nodes if brokers is None else brokers_of(brokers))
         answers = await asyncio.gather(*(self._list_groups(request, node) for node in nodes))
         found = {group.group_id: group for answer in answers for group in answer.groups}
         return {
@@ -100,9 +102,9 @@ class GroupAdmin:
         it has been running; one that cannot be reached tells nothing. Raises UnsupportedVersionError when no broker
         tells: Kafka's do not.
         """
+        request = DescribeGroupsRequest(groups=[text("a group", group_id)], include_history=True)
         await self.cluster.refresh()
         nodes = sorted(self.cluster.metadata.nodes)
-        request = DescribeGroupsRequest(groups=[group_id], include_history=True)
         asked = (self.cluster.ask(request, node) for node in nodes)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         told = {}
@@ -117,8 +119,8 @@ class GroupAdmin:
             if group.error_code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
                 raise error_for(group.error_code, f"group {group_id} may not be described", broker=node)
         if all(group.history is None for group in told.values()):
-            text = "no broker of this cluster tells why groups rebalance: kbroker's do, Kafka's do not"
-            raise error_for(ErrorCode.UNSUPPORTED_VERSION, text)
+            why = "no broker of this cluster tells why groups rebalance: kbroker's do, Kafka's do not"
+            raise error_for(ErrorCode.UNSUPPORTED_VERSION, why)
         history = [_rebalance(node, each) for node, group in told.items() for each in group.history or ()]
         return tuple(sorted(history, key=lambda each: each.timestamp_ms))
 
@@ -129,6 +131,37 @@ class GroupAdmin:
             await Coordinator(self.cluster, group_id).ask_until_taken(
                 request, lambda answer: answer.results[0].error_code
             )
+
+    async def remove_group_members(
+        self,
+        group_id: str,
+        *,
+        instance_ids: Iterable[str] | None = None,
+        member_ids: Iterable[str] | None = None,
+        reason: str = "removed by an administrator",
+    ) -> None:
+        """Have members leave a group at once, by group_instance_id or by id (neither: all); raises the first error.
+
+        A static member that is gone for good holds its partitions until its session ends: others have them after this.
+        One that is alive joins again, unless it is static: then it is fenced.
+        """
+        one = LeaveGroupRequest.MemberIdentity
+        if instance_ids is None and member_ids is None:
+            group = (await self.describe_groups([group_id]))[group_id]
+            known = [(each.member_id, each.group_instance_id) for each in group.members]
+        else:
+            known = [("", name) for name in texts(instance_ids or ())]
+            known += [(name, None) for name in texts(member_ids or ())]
+        if not known:
+            return
+        why = text("a reason", reason)
+        members = [one(member_id=member, group_instance_id=name, reason=why) for member, name in known]
+        request = LeaveGroupRequest(group_id=text("a group", group_id), members=members)
+        answer = await Coordinator(self.cluster, group_id).ask_until_taken(request, lambda answer: answer.error_code)
+        for item in answer.members:
+            if item.error_code is not ErrorCode.NONE:
+                name = item.group_instance_id or item.member_id
+                raise error_for(item.error_code, f"member {name} of group {group_id}")
 
     async def list_group_offsets(
         self,
@@ -141,20 +174,21 @@ class GroupAdmin:
 
         `require_stable`: wait while a transaction that is open may still change them.
         """
-        coordinator = Coordinator(self.cluster, group_id)
+        coordinator = Coordinator(self.cluster, text("a group", group_id))
         found = await Commits(coordinator).committed(partitions, require_stable=require_stable)
         return {key: committed for key, committed in found.items() if committed is not None}
 
     async def alter_group_offsets(self, group_id: str, offsets: Mapping[Key, int | OffsetAndMetadata]) -> None:
         """Commit offsets for a group that has no members now."""
         wanted = checked_offsets(offsets)
+        text("a group", group_id)
         try:
             await Commits(Coordinator(self.cluster, group_id)).commit(wanted)
         except BrokerError as error:
             if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
                 raise
-            text = f"group {group_id} has members: stop them before its offsets are changed"
-            raise error_for(ErrorCode.NON_EMPTY_GROUP, text) from None
+            advice = f"group {group_id} has members: stop them before its offsets are changed"
+            raise error_for(ErrorCode.NON_EMPTY_GROUP, advice) from None
 
     async def reset_group_offsets(
         self,
@@ -168,10 +202,14 @@ class GroupAdmin:
 
         `topics` are names or single partitions. `dry_run` only says where it would be.
         """
-        if isinstance(to, bool) or not (isinstance(to, int) or to in ("earliest", "latest")):
-            raise ConfigurationError(f"to is 'earliest', 'latest' or milliseconds since 1970, not {to!r}")
-        if isinstance(topics, str):
-            raise ConfigurationError(f"a list of topics or partitions is wanted, not the text {topics!r}")
+        if isinstance(to, str):
+            if to not in PLACES:
+                raise ConfigurationError(f"to is 'earliest', 'latest' or milliseconds since 1970, not {to!r}")
+            place = PLACES[to]
+        else:
+            place = whole_number("to ('earliest', 'latest' or milliseconds since 1970)", to, 64)
+        if isinstance(topics, str) or not isinstance(topics, Iterable):
+            raise ConfigurationError(f"a list of topics or partitions is wanted, not {topics!r}")
         partitions: list[TopicPartition] = []
         for item in topics:
             if isinstance(item, str):
@@ -179,9 +217,7 @@ class GroupAdmin:
                 partitions += [TopicPartition(item, index) for index in sorted(known.partitions)]
             else:
                 partitions.append(partition_of(item))
-        wanted = {"earliest": EARLIEST, "latest": LATEST}.get(to, to) if isinstance(to, str) else to
-        assert isinstance(wanted, int)
-        found = await list_offsets(self.cluster, dict.fromkeys(partitions, wanted))
+        found = await list_offsets(self.cluster, dict.fromkeys(partitions, place))
         late = [key for key, item in found.items() if item.offset < 0]
         if late:
             found |= await list_offsets(self.cluster, dict.fromkeys(late, LATEST))
@@ -199,10 +235,10 @@ class GroupAdmin:
                     OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index) for index in indexes
                 ],
             )
-            for name, indexes in by_topic(partition_of(key) for key in partitions).items()
+            for name, indexes in by_topic(partitions_of(partitions)).items()
         ]
         request = OffsetDeleteRequest(group_id=group_id, topics=topics)
-        coordinator = Coordinator(self.cluster, group_id)
+        coordinator = Coordinator(self.cluster, text("a group", group_id))
         answer = await coordinator.ask_until_taken(request, lambda answer: answer.error_code)
         for topic in answer.topics:
             for item in topic.partitions:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import SupportsFloat
 
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import error_for
+from kbroker.client.errors import ConfigurationError, error_for
+from kbroker.client.values import mapping, text
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
@@ -46,13 +48,31 @@ class QuotaAdmin:
         """Set limits of an entity, and remove those that are None."""
         made = AlterClientQuotasRequest
         entry = made.EntryData(
-            entity=[made.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+            entity=[
+                made.EntityData(
+                    entity_type=text("an entity's kind", kind),
+                    entity_name=None if name is None else text("a name", name),
+                )
+                for kind, name in mapping("kinds of entities to names", entity).items()
+            ],
             ops=[
-                made.OpData(key=key, value=0.0 if value is None else value, remove=value is None)
-                for key, value in changes.items()
+                made.OpData(key=text("a limit's key", key), value=_limit(key, value), remove=value is None)
+                for key, value in mapping("keys to limits", changes).items()
             ],
         )
         answer = await self.cluster.ask(made(entries=[entry], validate_only=validate_only))
         for result in answer.entries:
             if result.error_code is not ErrorCode.NONE:
                 raise error_for(result.error_code, result.error_message)
+
+
+def _limit(key: str, value: SupportsFloat | None) -> float:
+    """Return a limit as it is sent; one that is to be removed has no value."""
+    if value is None:
+        return 0.0
+    if not isinstance(value, SupportsFloat) or isinstance(value, bool):
+        raise ConfigurationError(f"{key} is a number, not {value!r}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ConfigurationError(f"{key} is too large for a number of the protocol's") from None

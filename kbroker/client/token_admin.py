@@ -14,6 +14,7 @@ from typing import Any
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import ConfigurationError, error_for
 from kbroker.client.types import DelegationToken
+from kbroker.client.values import instance, texts, whole_number
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.security import (
     CreateDelegationTokenRequest,
@@ -45,7 +46,7 @@ class TokenAdmin:
         self, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int = LEAST
     ) -> DelegationToken:
         """Make a token of one's own (or of `owner`, which takes a rule); with -1 it lives as long as brokers allow."""
-        renewing = tuple(renewers)
+        renewing = tuple(texts(renewers, "principals"))
         wanted: dict[str, Any] = {}
         if owner is not None:
             wanted["owner_principal_type"], wanted["owner_principal_name"] = _split(owner)
@@ -54,7 +55,7 @@ class TokenAdmin:
                 CreateDelegationTokenRequest.CreatableRenewers(principal_type=kind, principal_name=name)
                 for kind, name in map(_split, renewing)
             ],
-            max_lifetime_ms=max_lifetime_ms,
+            max_lifetime_ms=_period(max_lifetime_ms),
             **wanted,
         )
         answer = await self.cluster.ask(request)
@@ -72,13 +73,15 @@ class TokenAdmin:
 
     async def renew_delegation_token(self, hmac: bytes, period_ms: int = LEAST) -> int:
         """Let a token live on for a period (-1: the brokers' usual one), and return when it ends now."""
-        answer = await self.cluster.ask(RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms))
+        request = RenewDelegationTokenRequest(hmac=_hmac(hmac), renew_period_ms=_period(period_ms))
+        answer = await self.cluster.ask(request)
         _check(answer.error_code)
         return int(answer.expiry_timestamp_ms)
 
     async def expire_delegation_token(self, hmac: bytes, period_ms: int = LEAST) -> int:
         """Let a token end after a period (-1: at once), and return when that is."""
-        answer = await self.cluster.ask(ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms))
+        request = ExpireDelegationTokenRequest(hmac=_hmac(hmac), expiry_time_period_ms=_period(period_ms))
+        answer = await self.cluster.ask(request)
         _check(answer.error_code)
         return int(answer.expiry_timestamp_ms)
 
@@ -88,7 +91,7 @@ class TokenAdmin:
         if owners is not None:
             asked = [
                 DescribeDelegationTokenRequest.DescribeDelegationTokenOwner(principal_type=kind, principal_name=name)
-                for kind, name in map(_split, owners)
+                for kind, name in map(_split, texts(owners, "principals"))
             ]
         answer = await self.cluster.ask(DescribeDelegationTokenRequest(owners=asked))
         _check(answer.error_code)
@@ -117,6 +120,14 @@ def _split(principal: str) -> tuple[str, str]:
 def _requester(said: Any) -> str:
     name = said.token_requester_principal_name
     return f"{said.token_requester_principal_type}:{name}" if name else ""
+
+
+def _hmac(given: object) -> bytes:
+    return bytes(instance("a token's HMAC", bytes, given))
+
+
+def _period(given: object) -> int:
+    return whole_number("a period", given, 64)
 
 
 def _check(code: ErrorCode) -> None:

@@ -6,11 +6,10 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from kbroker.client import admin_requests
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.group.coordinator import Coordinator, CoordinatorType
-from kbroker.client.partition_names import Partition, partition_of
+from kbroker.client.partition_names import Partition, partitions_of
 from kbroker.client.types import (
     HangingTransaction,
     ProducerDescription,
@@ -18,12 +17,14 @@ from kbroker.client.types import (
     TransactionDescription,
     TransactionListing,
 )
+from kbroker.client.values import listed, texts, whole_number
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     InitProducerIdRequest,
+    InitProducerIdResponse,
     ListTransactionsRequest,
     WriteTxnMarkersRequest,
 )
@@ -45,7 +46,8 @@ class TransactionAdmin:
     ) -> dict[str, TransactionListing]:
         """Return the transactional ids of all coordinators, sorted, of some states or producers or of all."""
         request = ListTransactionsRequest(
-            state_filters=admin_requests.texts(states), producer_id_filters=list(producer_ids)
+            state_filters=texts(states),
+            producer_id_filters=[whole_number("a producer id", each, 64) for each in listed("ids", producer_ids)],
         )
         await self.cluster.refresh()
         found: dict[str, TransactionListing] = {}
@@ -74,7 +76,7 @@ class TransactionAdmin:
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         """Describe transactional ids; raises TransactionalIdNotFoundError for one that its coordinator has not."""
         found = {}
-        for name in admin_requests.texts(transactional_ids):
+        for name in texts(transactional_ids):
             coordinator = Coordinator(self.cluster, name, CoordinatorType.TRANSACTION)
             request = DescribeTransactionsRequest(transactional_ids=[name])
             answer = await coordinator.ask_until_taken(request, lambda answer: answer.transaction_states[0].error_code)
@@ -122,7 +124,7 @@ class TransactionAdmin:
 
         Only those are looked at that have written nothing for `longest_ms`: no live transaction may take so long.
         """
-        chosen = await self._all_partitions(broker) if partitions is None else [partition_of(key) for key in partitions]
+        chosen = await self._all_partitions(broker) if partitions is None else partitions_of(partitions)
         latest = int(time.time() * 1000) - longest_ms
         suspects = [
             (key, producer)
@@ -152,12 +154,27 @@ class TransactionAdmin:
             return False
         return known.producer_id == producer.producer_id and key in known.partitions
 
-    async def abort_transaction(self, transactional_id: str) -> None:
-        """End whatever is open under a transactional id: its producer is shut out, what it has sent is aborted."""
+    async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Shut out whoever produces under these ids now, and abort what they have open; returns ids and epochs.
+
+        An id that nobody has used yet is made by this, as by Kafka's.
+        """
+        fenced = {}
+        for name in texts(transactional_ids):
+            answer = await self._fence(name)
+            fenced[name] = (answer.producer_id, answer.producer_epoch)
+        return fenced
+
+    async def _fence(self, transactional_id: str) -> InitProducerIdResponse:
         coordinator = Coordinator(self.cluster, transactional_id, CoordinatorType.TRANSACTION)
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=FENCING_TIMEOUT_MS)
+        answer: InitProducerIdResponse = await coordinator.ask_until_taken(request, lambda answer: answer.error_code)
+        return answer
+
+    async def abort_transaction(self, transactional_id: str) -> None:
+        """End whatever is open under a transactional id: its producer is shut out, what it has sent is aborted."""
         await self.describe_transactions([transactional_id])  # an id that nobody uses would be made by the request
-        await coordinator.ask_until_taken(request, lambda answer: answer.error_code)
+        await self._fence(transactional_id)
 
     async def abort_hanging(self, hanging: HangingTransaction) -> None:
         """Have a partition's leader write where a transaction ends that no coordinator will end."""
@@ -188,7 +205,7 @@ class TransactionAdmin:
 
     async def _by_leader(self, partitions: Iterable[Partition], broker: int | None) -> dict[int, list[TopicPartition]]:
         """Group partitions by whom to ask."""
-        keys = [partition_of(key) for key in partitions]
+        keys = partitions_of(partitions)
         for name in {key.topic for key in keys}:
             await self.cluster.topic(name, auto_create=False)
         grouped: dict[int, list[TopicPartition]] = {}

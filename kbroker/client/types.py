@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -84,8 +85,8 @@ class NewTopic:
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    configs: dict[str, str] | None = None
-    assignments: dict[int, list[int]] | None = None
+    configs: Mapping[str, str] | None = None
+    assignments: Mapping[int, Sequence[int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import error_for
+from kbroker.client.errors import ConfigurationError, error_for
+from kbroker.client.values import text, texts, whole_number
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.security import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
 from kbroker.security.exchange import SCRAM_SHA_256, SCRAM_SHA_512
@@ -27,10 +28,11 @@ class UserAdmin:
 
     async def describe_users(self, users: Iterable[str] | None = None) -> dict[str, dict[str, int]]:
         """Return mechanism -> iterations of each user (None: of all); raises for one that has no credential."""
-        asked = None if users is None else [DescribeUserScramCredentialsRequest.UserName(name=name) for name in users]
+        of = DescribeUserScramCredentialsRequest
+        asked = None if users is None else [of.UserName(name=name) for name in texts(users, "users")]
         if asked == []:
             return {}
-        answer = await self.cluster.ask(DescribeUserScramCredentialsRequest(users=asked))
+        answer = await self.cluster.ask(of(users=asked))
         if answer.error_code is not ErrorCode.NONE:
             raise error_for(answer.error_code, answer.error_message)
         found = {}
@@ -49,9 +51,12 @@ class UserAdmin:
         iterations: int = MINIMUM_ITERATIONS,
     ) -> None:
         """Let a user log in with this password from now on, and with no other."""
+        text("a user", user)
+        text("a password", "*" if isinstance(password, str) else type(password))
+        whole_number("iterations", iterations)
         loop = asyncio.get_running_loop()
         upsertions = []
-        for mechanism in mechanisms:
+        for mechanism in _mechanisms(mechanisms):
             salt = secrets.token_bytes(SALT_BYTES)
             salted = await loop.run_in_executor(None, salted_password, mechanism, password, salt, iterations)
             upsertions.append(
@@ -67,7 +72,7 @@ class UserAdmin:
 
     async def delete_user(self, user: str, *, mechanisms: Iterable[str] | None = None) -> None:
         """Take a user's credentials away (None: all that there are)."""
-        names = list((await self.describe_users([user]))[user]) if mechanisms is None else list(mechanisms)
+        names = list((await self.describe_users([user]))[user]) if mechanisms is None else _mechanisms(mechanisms)
         deletions = [
             AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=user, mechanism=NUMBERS[name])
             for name in names
@@ -86,3 +91,10 @@ class UserAdmin:
         for item in answer.results:
             if item.error_code is not ErrorCode.NONE:
                 raise error_for(item.error_code, f"user {item.user}: {item.error_message or 'refused'}")
+
+
+def _mechanisms(names: Iterable[str]) -> list[str]:
+    for name in (wanted := texts(names, "mechanisms")):
+        if name not in NUMBERS:
+            raise ConfigurationError(f"a mechanism is one of {', '.join(NUMBERS)}, not {name!r}")
+    return wanted

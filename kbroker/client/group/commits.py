@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 from kbroker.client.client_config import NEW_TOPIC_S
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.group.coordinator import MOVED, Coordinator
 from kbroker.client.group.events import Identity
-from kbroker.client.partition_names import Partition, partition_of
+from kbroker.client.partition_names import Partition, partition_of, partitions_of
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
+from kbroker.client.values import mapping
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.groups import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest
@@ -148,7 +149,7 @@ class Commits:
 
         `require_stable`: wait while a transaction may still change it, as who begins to read there must.
         """
-        wanted = None if partitions is None else [partition_of(key) for key in partitions]
+        wanted = None if partitions is None else partitions_of(partitions)
         if wanted is not None and not wanted:
             return {}
         limit = self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms
@@ -209,8 +210,9 @@ class Commits:
 def checked_offsets(given: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return what is to be committed as it was given, offsets alone or with metadata."""
     offsets = {}
-    for key, value in given.items():
-        found = OffsetAndMetadata(value) if type(value) is int else value
+    for key, value in mapping("partitions to offsets", given).items():
+        is_number = isinstance(value, SupportsIndex) and not isinstance(value, bool)
+        found = OffsetAndMetadata(value.__index__()) if is_number else value
         if not isinstance(found, OffsetAndMetadata) or type(found.offset) is not int or not 0 <= found.offset < 1 << 63:
             raise TypeError(f"{key}: an offset from 0 on or an OffsetAndMetadata is committed, not {value!r}")
         offsets[partition_of(key)] = found

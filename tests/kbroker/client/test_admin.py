@@ -3,8 +3,11 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kbroker.client import errors
@@ -15,13 +18,16 @@ from kbroker.client.types import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
+    AccessRule,
     ElectionType,
     NewTopic,
+    OffsetAndMetadata,
     ResourceType,
     TopicDescription,
     TopicPartition,
 )
 from kbroker.protocol.errors import ErrorCode
+from kbroker.security.acls import AclOperation, AclResource
 from tests.fixtures.brokers import MakeCluster
 
 
@@ -269,3 +275,85 @@ async def test_replicas_move_and_leaders_return(make_cluster: MakeCluster) -> No
         while (await admin.describe_topics(["t"]))["t"].partitions[0].leader != 2:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
+
+
+def wrong(value: Any) -> Any:
+    """What mypy would tell at once."""
+    return value
+
+
+RULE = AccessRule(AclResource.TOPIC, "t", "User:a", AclOperation.READ)
+WRONG: dict[str, Callable[[Any], Any]] = {
+    "partitions": lambda admin: admin.create_topic("t", 1 << 40),
+    "a partition that is a text": lambda admin: admin.create_topic("t", assignments={"0": [1]}),
+    "a list of assignments": lambda admin: admin.create_topic("t", assignments=[[1]]),
+    "a broker's id": lambda admin: admin.create_topic("t", assignments={0: [1 << 40]}),
+    "a topic's name": lambda admin: admin.create_topic("x" * 40_000),
+    "a configuration's key": lambda admin: admin.create_topic("t", configs={5: "1"}),
+    "totals": lambda admin: admin.create_partitions(["t"]),
+    "offsets to delete": lambda admin: admin.delete_records(["t"]),
+    "a partition's number": lambda admin: admin.delete_records({("t", 1 << 40): 1}),
+    "an offset": lambda admin: admin.delete_records({("t", 0): "1"}),
+    "letters as names": lambda admin: admin.describe_configs("topic", "abc"),
+    "letters as keys": lambda admin: admin.describe_configs("topic", ["t"], "abc"),
+    "changes": lambda admin: admin.alter_configs("topic", "t", ["x"]),
+    "what is to be appended": lambda admin: admin.alter_configs("topic", "t", {}, append=["x"]),
+    "brokers": lambda admin: admin.describe_log_dirs(1),
+    "directories": lambda admin: admin.alter_replica_log_dirs(1, ["x"]),
+    "a directory": lambda admin: admin.alter_replica_log_dirs(1, {("t", 0): 5}),
+    "a scrub": lambda admin: admin.scrub(b"x", 1),
+    "a time": lambda admin: admin.list_offsets({("t", 0): 1 << 70}),
+    "no partitions": lambda admin: admin.list_offsets(5),
+    "an election": lambda admin: admin.elect_leaders([("t", 0)], "preferred"),
+    "moves": lambda admin: admin.alter_reassignments(["x"]),
+    "a move's brokers": lambda admin: admin.alter_reassignments({("t", 0): ["x"]}),
+    "a time-out": lambda admin: admin.list_reassignments(timeout_ms="1"),
+    "a group's name": lambda admin: admin.group_history(5),
+    "a group": lambda admin: admin.list_group_offsets(5),
+    "a group's offsets": lambda admin: admin.alter_group_offsets("g", ["x"]),
+    "a group's place": lambda admin: admin.reset_group_offsets("g", ["t"], 1 << 70),
+    "members": lambda admin: admin.remove_group_members("g", instance_ids="abc"),
+    "a producer's id": lambda admin: admin.list_transactions(producer_ids=["x"]),
+    "transactional ids": lambda admin: admin.fence_producers("abc"),
+    "no rule": lambda admin: admin.create_acls(["x"]),
+    "one rule": lambda admin: admin.create_acls(RULE),
+    "a rule's resource": lambda admin: admin.create_acls([replace(RULE, resource=wrong("topic"))]),
+    "a rule's name": lambda admin: admin.create_acls([replace(RULE, name=wrong(None))]),
+    "a rule as filter": lambda admin: admin.delete_acls([RULE]),
+    "no filter": lambda admin: admin.describe_acls("t"),
+    "a quota's entity": lambda admin: admin.alter_client_quotas(["user"], {"producer_byte_rate": 1}),
+    "a quota as text": lambda admin: admin.alter_client_quotas({"user": "a"}, {"producer_byte_rate": "1"}),
+    "a quota beyond all": lambda admin: admin.alter_client_quotas({"user": "a"}, {"producer_byte_rate": 1 << 2000}),
+    "a mechanism": lambda admin: admin.set_user("u", "p", mechanisms=["x"]),
+    "a password": lambda admin: admin.set_user("u", 5),
+    "iterations": lambda admin: admin.set_user("u", "p", iterations=1 << 40),
+    "users": lambda admin: admin.describe_users("abc"),
+    "a token": lambda admin: admin.renew_delegation_token("x"),
+    "a feature's level": lambda admin: admin.update_feature("transaction.version", 1 << 40),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_wrong_values_are_refused_before_anything_is_sent(what: str) -> None:
+    async with Admin("127.0.0.1:1", request_timeout_ms=200) as admin:
+        with pytest.raises((errors.ConfigurationError, TypeError), match=r" is | are | has | named by "):
+            await WRONG[what](admin)
+
+
+async def test_numbers_of_numpy_are_numbers(bootstrap: str, topic_name: str) -> None:
+    one = np.int64(1)
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic_name, wrong(one), wrong(one), timeout_ms=wrong(np.int64(30_000)))
+        await admin.alter_group_offsets(topic_name, wrong({(topic_name, np.int64(0)): np.int64(0)}))
+        assert await admin.list_group_offsets(topic_name) == {TopicPartition(topic_name, 0): OffsetAndMetadata(0)}
+        await admin.alter_client_quotas({"user": topic_name}, wrong({"producer_byte_rate": np.int64(1000)}))
+        await admin.alter_client_quotas({"user": topic_name}, {"producer_byte_rate": None})
+
+
+async def test_new_partitions_lie_where_they_are_wanted(bootstrap: str, topic: str) -> None:
+    async with Admin(bootstrap) as admin:
+        with pytest.raises(errors.InvalidReplicaAssignmentError):
+            await admin.create_partitions({topic: 5}, assignments={topic: [[1]]})
+        await admin.create_partitions({topic: 5}, assignments={topic: [[1], [1]]})
+        described = await admin.describe_topics([topic])
+        assert [each.replicas for each in described[topic].partitions] == [(1,)] * 5

@@ -23,17 +23,15 @@ def test_brokers_answer_for_themselves_and_anybody_for_topics() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: requests.texts("abc"), "a list of names is wanted, not the text 'abc'"),
-        (lambda: requests.texts(5), "a list of names is wanted, not 5"),  # type: ignore[arg-type]
-        (lambda: requests.texts(["a", 5]), "a name is a text, not 5"),  # type: ignore[list-item]
         (lambda: created(5), "a name is a text, not 5"),
         (lambda: created("t", "3"), "partitions is a whole number, not '3'"),
         (lambda: created("t", 1.5), "partitions is a whole number, not 1.5"),
         (lambda: created("t", True), "partitions is a whole number, not True"),
         (lambda: created("t", 1 << 31), "partitions is a number of 32 bits, not 2147483648"),
         (lambda: created("t", 1, 1 << 15), "replication_factor is a number of 16 bits, not 32768"),
-        (lambda: created("t", 1, 1, "abc"), "t: configs are a dict of names and values, not 'abc'"),
-        (lambda: requests.create_partitions({"t": None}, False, 1), "t: a total of partitions is a whole number"),  # type: ignore[dict-item]
+        (lambda: created("t", 1, 1, "abc"), "a dict of t's configuration, key to value, is wanted, not 'abc'"),
+        (lambda: requests.create_partitions({"t": None}, {}, False, 1), "t: a total of partitions is a whole number"),  # type: ignore[dict-item]
+        (lambda: requests.create_partitions({"t": 3}, {"u": [[1]]}, False, 1), "assignments name the topic 'u'"),
     ],
 )
 def test_wrong_values_are_named_with_what_is_wanted(call: Callable[[], object], said: str) -> None:

@@ -37,6 +37,26 @@ async def test_a_group_is_listed_described_and_deleted(bootstrap: str, topic: st
             await admin.delete_groups([f"{topic}-nobody"])
 
 
+async def test_members_are_removed_one_by_one_or_all(bootstrap: str, topic: str) -> None:
+    async with Admin(bootstrap) as admin:
+        gone = member(bootstrap, topic, group_instance_id="gone")
+        await gone.subscribe([topic])
+        await poll_until(lambda: len(gone.assignment()) == 3, gone)
+        await gone.close()  # a static member says nothing: its partitions wait for it
+        with pytest.raises(errors.UnknownMemberIdError, match="member nobody of group"):
+            await admin.remove_group_members(topic, instance_ids=["nobody"])
+        await admin.remove_group_members(topic, instance_ids=["gone"], reason="it does not come back")
+        assert (await admin.describe_groups([topic]))[topic].members == ()
+        async with member(bootstrap, topic) as one:
+            await one.subscribe([topic])
+            await poll_until(lambda: len(one.assignment()) == 3, one)
+            was = one.group_metadata().member_id
+            await admin.remove_group_members(topic)
+            await poll_until(lambda: one.group_metadata().member_id not in ("", was), one)
+            await admin.remove_group_members(topic, member_ids=[one.group_metadata().member_id])
+        await admin.remove_group_members(topic)
+
+
 async def test_offsets_are_altered_reset_and_deleted(bootstrap: str, topic: str) -> None:
     await fill(bootstrap, topic, 30)
     first, second = keys(topic, 0, 1)

@@ -97,6 +97,19 @@ def test_the_transaction_of_an_id_is_aborted_and_its_producer_shut_out(
     assert ends[TopicPartition(topic, 0)].offset == 2
 
 
+def test_who_produces_under_an_id_is_fenced(bootstrap: str, admin: Admin, topic: str) -> None:
+    with Producer(bootstrap, transactional_id=topic) as producer:
+        producer.begin()
+        producer.send(topic, b"lost", partition=0).result(20)
+        ((name, (producer_id, epoch)),) = admin.fence_producers([topic]).items()
+        assert (name, producer_id) == (topic, admin.describe_transactions([topic])[topic].producer_id)
+        assert epoch > 0
+        with pytest.raises(FencedError):
+            producer.commit()
+        again = admin.fence_producers([topic])[topic]
+        assert again == (producer_id, epoch + 1)
+
+
 def test_a_transaction_that_nobody_will_end_is_found_and_ended(
     bootstrap: str, admin: Admin, topic: str, hanging: TopicPartition
 ) -> None:
