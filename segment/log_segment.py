@@ -500,17 +500,26 @@ class LogSegment:
 
     # ------------------------------------------------------------------ changing
 
-    def reset_indexes(self, has_transactions: bool = True) -> None:
-        """Begin all indexes anew, whatever is in them: recovery fills them again. There may be none of transactions."""
-        if self._transaction_index is not None:
-            self._transaction_index.close()
-            self._transaction_index, has_transactions = None, True
+    def reset_indexes(self) -> None:
+        """Begin the offset and the time index anew, whatever is in them: recovery fills them again."""
         for index in (self.index, self.time_index):
             index.begin_anew()
-        if has_transactions:
-            self.pool.files.unlink(f"{self.folder.path}/{file_name(self.base_offset, TRANSACTION_INDEX)}")
         self._max_timestamp, self._offset_of_max_timestamp = -1, self.base_offset
         self._bytes_since_entry = 0
+
+    def reset_transactions(self, has_some: bool = True) -> None:
+        """Drop the transaction index, if there is one: recovery begins another when it meets an aborted transaction."""
+        if self._transaction_index is not None:
+            self._transaction_index.close()
+            self._transaction_index, has_some = None, True
+        if has_some:
+            self.pool.files.unlink(f"{self.folder.path}/{file_name(self.base_offset, TRANSACTION_INDEX)}")
+
+    def seal(self) -> None:
+        """All that recovery has found is noted."""
+        self.finish()
+        for index in (self.index, self.time_index):
+            index.end_rebuild()
 
     def note_batch(self, header: BatchHeader, position: int) -> None:
         """Recovery: index a batch that lies at position (one entry per batch when the interval has passed)."""

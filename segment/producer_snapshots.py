@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
+from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.records.batch import BatchHeader
 from kbroker.segment.files import Files, Folder
 from kbroker.segment.log_segment import LogSegment
@@ -232,8 +233,11 @@ class ProducerSnapshots:
             following = segments[number + 1].base_offset if number + 1 < len(segments) else end
             if following <= start or segment.base_offset >= end:
                 continue
-            position = segment.find(start) if start > segment.base_offset else 0
-            for place, header in segment.headers(position):
-                if header.base_offset >= end:
-                    break
-                replay(state, header, segment, place)
+            try:
+                position = segment.find(start) if start > segment.base_offset else 0
+                for place, header in segment.headers(position):
+                    if header.base_offset >= end:
+                        break
+                    replay(state, header, segment, place)
+            except KafkaError as error:  # damage that stays until it is mended
+                log.warning("%s; what lies behind it in its segment is not known of producers", error.message)

@@ -22,6 +22,7 @@ from kbroker.protocol.records.message_set import has_header, messages, read_any_
 from kbroker.segment import checkpoints, names
 from kbroker.segment.behind_damage import end_behind_damage, end_in_later, first_epoch, is_left_over, lacks_offsets
 from kbroker.segment.files import FilePool, Folder, PooledFile
+from kbroker.segment.kept_damage import find_aborted_around, has_impossible_transactions, index_around, must_keep
 from kbroker.segment.leader_epochs import LeaderEpochs
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import MAX_LONG, LogConfig
@@ -140,6 +141,8 @@ class _Opening:
         self._sure_up_to = MAX_LONG if known.clean else known.recovery_point
         """Below it all is on disk as it was written: no truncation is half done."""
         self._without_index: set[int] = set()
+        self._without_transactions: set[int] = set()
+        """Base offsets of the segments that lack an index, and of those whose transaction index cannot be right."""
         self._transactional: set[int] = set()
         """Base offsets of the segments that have a transaction index."""
         self._has_recovered = self._recovered_to_end = False
@@ -220,21 +223,13 @@ class _Opening:
             segment.size = segment.trusted_from = segment.file.file_size()
             segment.forget_timestamps()
             self.segments.append(segment)
-            if segment.size and (base not in indexed & timed or self._is_damaged(segment, base in self._transactional)):
+            if base in self._transactional and has_impossible_transactions(segment):
+                self._without_transactions.add(base)
+            if segment.size and base not in indexed & timed:
                 self._without_index.add(base)
         self._keep_snapshots(bases, sorted(file.offset for _, file in parsed if file.suffix == SNAPSHOT))
         if not self.segments:
             self._add_empty(max(self.known.log_start_offset, 0))
-
-    def _is_damaged(self, segment: LogSegment, has_transactions: bool) -> bool:
-        """Whether an index cannot be used as it is."""
-        try:
-            if has_transactions:
-                segment.transaction_index()
-        except ValueError as error:
-            log.warning("%s; the segment is recovered", error)
-            return True
-        return False
 
     def _keep_snapshots(self, bases: Sequence[int], offsets: Sequence[int]) -> None:
         """Snapshots that match no segment go, but for the newest when it is beyond the last base."""
@@ -279,7 +274,7 @@ class _Opening:
         suspects = [
             number
             for number, segment in enumerate(self.segments)
-            if number >= first or segment.base_offset in self._without_index
+            if number >= first or segment.base_offset in self._without_index | self._without_transactions
         ]
         if suspects and any(segment.size for segment in self.segments[suspects[0] :]):
             if not self.known.clean:  # the file may show epochs that were cut since: the batches tell
@@ -304,7 +299,16 @@ class _Opening:
             if before is None or number == 0 or segments[number - 1] is not before:
                 self._rebuild_producers(start, segment.base_offset)
             following = segments[number + 1] if number + 1 < len(segments) else None
-            segment.reset_indexes(segment.base_offset in self._transactional)
+            was_whole = (following.base_offset if following else MAX_LONG) <= self._sure_up_to
+            if was_whole and must_keep(segment, following):
+                if segment.base_offset in self._without_index:
+                    index_around(segment, following)
+                if segment.base_offset in self._without_transactions:
+                    find_aborted_around(segment, following, self.state)
+                before = None
+                continue
+            segment.reset_indexes()
+            segment.reset_transactions(segment.base_offset in self._transactional)
             size, sure_up_to = segment.size, self._sure_up_to
             recovered = recover_segment(segment, self.epochs, self.state, following, sure_up_to)
             if recovered.overflow is not None:
@@ -355,12 +359,12 @@ class _Opening:
             self.segments.insert(number + 1, rest)
             known = [rest]
         segment.cut(position)
-        _seal(segment)
+        segment.seal()
+        segment.trust_all()
         return known[0]
 
     def _rebuild_producers(self, start: int, end: int) -> None:
-        if not self.known.clean:  # those of later offsets may tell of what is cut now
-            self.snapshots.remove_above(end)
+        self.snapshots.remove_above(max(end, self._sure_up_to))  # later ones may tell of what is cut now
         setup = self.setup
         self.snapshots.rebuild(self.state, self.segments, start, end, setup.now_ms, setup.producer_expiration_ms)
 
@@ -443,7 +447,8 @@ def recover_segment(
         log.warning("%s: cut %d bytes from position %d on: %s", segment.place, cut, position, reason)
         had_up_to = end_behind_damage(segment, position, end, epochs.latest_epoch)
         segment.cut(position)
-    _seal(segment)
+    segment.seal()
+    segment.trust_all()
     return Recovered(end, cut if why else 0, had_up_to=had_up_to)
 
 
@@ -474,13 +479,6 @@ class _Limits(NamedTuple):
     def is_left_over(self, header: BatchHeader, latest_epoch: int) -> bool:
         """Whether it lies behind what was written over it: leader epochs never fall."""
         return header.base_offset >= self.sure_up_to and 0 <= header.partition_leader_epoch < latest_epoch
-
-
-def _seal(segment: LogSegment) -> None:
-    segment.finish()
-    for index in (segment.index, segment.time_index):
-        index.end_rebuild()
-    segment.trust_all()
 
 
 class _Scanned(NamedTuple):

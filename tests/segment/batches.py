@@ -62,6 +62,12 @@ def fill(log: Log, batches: int, count: int = 1, size: int = 50, epoch: int = 0,
     log.update_high_watermark(log.log_end_offset)
 
 
+def write_in_transaction(log: Log, sequence: int) -> None:
+    """A batch of producer 5's."""
+    data = batch(1, producer_id=5, producer_epoch=0, base_sequence=sequence, transactional=True)
+    log.append_as_leader(data, 0, NOW)
+
+
 def put_segment(path: Path, base_offset: int, data: bytes) -> Path:
     """A segment without indexes in the folder of orders-0, as another broker may have left it."""
     folder = path / "orders-0"

@@ -8,18 +8,14 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import read_header
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.segment.files import Files
-from kbroker.segment.log import AppendOrigin, Log
+from kbroker.segment.log import AppendOrigin
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_dir import LogDir
 from kbroker.segment.log_manager import LogDirError, LogManager
-from tests.segment.batches import NOW, batch, fill, new_log, reopen
+from kbroker.segment.producer_state import snapshot_bytes
+from tests.segment.batches import NOW, fill, new_log, reopen, write_in_transaction
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100, retention_ms=-1)
-
-
-def write(log: Log, sequence: int) -> None:
-    data = batch(1, producer_id=5, producer_epoch=0, base_sequence=sequence, transactional=True)
-    log.append_as_leader(data, 0, NOW)
 
 
 @pytest.mark.parametrize("with_snapshots", [True, False])
@@ -28,7 +24,7 @@ def test_an_old_segment_that_is_recovered_after_a_clean_stop_does_not_set_produc
 ) -> None:
     log = new_log(tmp_path, SMALL)
     for sequence in range(30):
-        write(log, sequence)
+        write_in_transaction(log, sequence)
     log.append_as_leader(control_batch(ControlType.COMMIT, 5, 0, 0, NOW), 0, NOW, AppendOrigin.COORDINATOR)
     fill(log, 9)
     end = log.log_end_offset
@@ -41,7 +37,7 @@ def test_an_old_segment_that_is_recovered_after_a_clean_stop_does_not_set_produc
     entry = again.producers.state.producers[5]
     assert [each.last_sequence for each in entry.batches][-1] == 29
     assert (log.directory / f"{end:020d}.snapshot").exists() == with_snapshots
-    write(again, 30)
+    write_in_transaction(again, 30)
     again.close()
 
 
@@ -83,7 +79,7 @@ def test_an_index_entry_that_says_a_negative_offset_hides_no_record(tmp_path: Pa
 def test_an_index_entry_that_says_too_low_an_offset_hides_no_aborted_transaction(tmp_path: Path) -> None:
     log = new_log(tmp_path, LogConfig(segment_bytes=100_000, index_interval_bytes=100))
     fill(log, 5)
-    write(log, 0)
+    write_in_transaction(log, 0)
     log.append_as_leader(control_batch(ControlType.ABORT, 5, 0, 0, NOW), 0, NOW, AppendOrigin.COORDINATOR)
     fill(log, 20)
     log.close()
@@ -133,7 +129,7 @@ def test_a_time_index_that_is_gone_hides_no_record_from_a_search_by_time(tmp_pat
 def test_an_aborted_transaction_that_cannot_be_is_looked_up_anew(tmp_path: Path, byte: int) -> None:
     log = new_log(tmp_path, SMALL)
     for sequence in range(2):
-        write(log, sequence)
+        write_in_transaction(log, sequence)
         log.append_as_leader(control_batch(ControlType.ABORT, 5, 0, 0, NOW), 0, NOW, AppendOrigin.COORDINATOR)
     fill(log, 30)
     log.close()
@@ -146,6 +142,18 @@ def test_an_aborted_transaction_that_cannot_be_is_looked_up_anew(tmp_path: Path,
     found = again.aborted_transactions(again.read(0, 10_000))
     assert [(each.first_offset, each.last_offset) for each in found] == [(0, 1), (2, 3)]
     assert index.read_bytes() == whole
+    again.close()
+
+
+def test_a_snapshot_beyond_the_recovery_point_is_made_again_after_a_crash(tmp_path: Path) -> None:
+    """A truncation may have dropped what it tells of, and its removal did not reach the disk."""
+    log = new_log(tmp_path, SMALL)
+    fill(log, 40)
+    base = log.segments[3].base_offset
+    log.close()
+    (log.directory / f"{base:020d}.snapshot").write_bytes(snapshot_bytes([]))
+    again = reopen(tmp_path, SMALL, recovery_point=log.segments[2].base_offset)
+    assert not (log.directory / f"{base:020d}.snapshot").exists()
     again.close()
 
 
