@@ -267,6 +267,14 @@ class Consumer(Client):
         """Read these partitions, from the group's commit or as auto_offset_reset says."""
         self.run(self._client.assign(partitions))
 
+    def incremental_assign(self, partitions: Iterable[Partition]) -> None:
+        """Read these partitions too, as assign does."""
+        self.run(self._client.incremental_assign(partitions))
+
+    def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
+        """Read these partitions no more; raises NotAssigned for one that is not read."""
+        self.run(self._client.incremental_unassign(partitions))
+
     def assignment(self) -> list[TopicPartition]:
         """Return the partitions that are read."""
         self._check()
@@ -280,9 +288,14 @@ class Consumer(Client):
         result: dict[TopicPartition, int] = self._client.positions
         return result
 
-    def commit(self, offsets: Mapping[Key, int | OffsetAndMetadata] | None = None) -> None:
-        """Commit the positions, or the given offsets (the next to read); raises when the group has moved on."""
-        self.run(self._client.commit(offsets))
+    def commit(
+        self, offsets: Mapping[Key, int | OffsetAndMetadata] | None = None, timeout: float | None = None
+    ) -> None:
+        """Commit the positions, or the given offsets (the next to read); raises when the group has moved on.
+
+        `timeout`: for how many s that is tried again; None: request_timeout_ms.
+        """
+        self.run(self._client.commit(offsets, timeout))
 
     def commit_async(
         self,
@@ -293,10 +306,17 @@ class Consumer(Client):
         self.run(call(lambda: self._client.commit_async(offsets, on_commit)))
 
     def committed(
-        self, partitions: Iterable[Partition] | None = None
+        self, partitions: Iterable[Partition] | None = None, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offset of each partition, None where there is none (default: those read)."""
-        return self.run(self._client.committed(partitions))
+        return self.run(self._client.committed(partitions, timeout))
+
+    def enforce_rebalance(self, reason: str = "the application asks for it") -> None:
+        """Have the group share its partitions out anew, as where this member has changed; the coordinator logs why.
+
+        A group of the newer protocol (group_protocol="consumer") is its coordinator's to balance: raises IllegalState.
+        """
+        self.run(call(lambda: self._client.enforce_rebalance(reason)))
 
     def group_metadata(self) -> GroupMetadata:
         """Return who this consumer is in its group: what a transaction needs to commit offsets."""
@@ -362,6 +382,15 @@ class Consumer(Client):
     def offsets_for_times(self, timestamps_ms: Mapping[Key, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at least so young in each partition."""
         return self.run(self._client.offsets_for_times(timestamps_ms))
+
+    def list_topics(self) -> dict[str, list[int]]:
+        """Return the partitions of all topics, internal ones too."""
+        return self.run(self._client.list_topics())
+
+    def current_lag(self, partition: Partition) -> int | None:
+        """Return how many offsets are not delivered yet as the last answer said, without asking; None: none said."""
+        result: int | None = self.run(call(lambda: self._client.current_lag(partition)))
+        return result
 
     def lag(self) -> dict[TopicPartition, int]:
         """Return how many offsets are not delivered yet, per partition."""

@@ -20,6 +20,7 @@ from kbroker.client.assignment import Assignment
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.closing import Closing
 from kbroker.client.cluster import Cluster
+from kbroker.client.consumer_statistics import of_partitions
 from kbroker.client.errors import ClientClosed, ConfigurationError, IllegalState, NotAssigned, error_for
 from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.group_consumer import GroupConsumer, OnCommit, Progress
@@ -36,7 +37,7 @@ from kbroker.client.types import (
     OffsetAndTimestamp,
     TopicPartition,
 )
-from kbroker.client.values import mapping, whole_number
+from kbroker.client.values import mapping, text, whole_number
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.record import Record
 
@@ -131,12 +132,26 @@ class Consumer:
             known = await self.cluster.topic(topic, auto_create=False)
             for key in wanted:
                 if key.topic == topic and key.partition not in known.partitions:
-                    text = f"the topic has {len(known.partitions)} partitions"
-                    raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, topic=topic, partition=key.partition)
+                    why = f"the topic has {len(known.partitions)} partitions"
+                    raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why, topic=topic, partition=key.partition)
         start = RESETS[self.config.auto_offset_reset] if self._group is None else COMMITTED
         self._fetcher.places.follow()
         self._assignment.keep_only(wanted, start)
         self._fetcher.background.wake()
+
+    async def incremental_assign(self, partitions: Iterable[Partition]) -> None:
+        """Read these partitions too, as assign does."""
+        await self.assign([*self._by_hand(), *partitions_of(partitions)])
+
+    async def incremental_unassign(self, partitions: Iterable[Partition]) -> None:
+        """Read these partitions no more; raises NotAssigned for one that is not read."""
+        gone = {self._state(key).key for key in partitions_of(partitions)}
+        await self.assign([key for key in self._by_hand() if key not in gone])
+
+    def _by_hand(self) -> list[TopicPartition]:
+        if self.subscription():
+            raise IllegalState("topics are subscribed to: unsubscribe() first")
+        return self.assignment()
 
     def assignment(self) -> list[TopicPartition]:
         """Return the partitions that are read."""
@@ -214,6 +229,12 @@ class Consumer:
         await self._fetcher.places.placed([state])
         return self._assignment.position(state)
 
+    async def list_topics(self) -> dict[str, list[int]]:
+        """Return the partitions of all topics, internal ones too."""
+        self._check()
+        topics = await self.cluster.refresh(None)
+        return {name: sorted(topic.partitions) for name, topic in sorted(topics.items())}
+
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the topic's partitions."""
         _topic_names([topic])
@@ -241,6 +262,12 @@ class Consumer:
         found = await list_offsets(self.cluster, keys, read_committed=self.config.read_committed)
         return {key: found[key] if found[key].offset >= 0 else None for key in keys}
 
+    def current_lag(self, partition: Partition) -> int | None:
+        """Return how many offsets are not delivered yet as the last answer said, without asking; None: none said."""
+        key = self._state(partition).key
+        known: dict[TopicPartition, int] = of_partitions(self._assignment)["records_lag"]
+        return known.get(key)
+
     async def lag(self) -> dict[TopicPartition, int]:
         """Return how many offsets are not delivered yet, per partition."""
         await self._fetcher.places.placed(self._assignment.unplaced)
@@ -249,9 +276,14 @@ class Consumer:
 
     # --- committed offsets ------------------------------------------------------------------------------------
 
-    async def commit(self, offsets: Mapping[Key, int | OffsetAndMetadata] | None = None) -> None:
-        """Commit the positions, or the given offsets (the next to read); raises when the group has moved on."""
-        await self._in_group().commit(offsets)
+    async def commit(
+        self, offsets: Mapping[Key, int | OffsetAndMetadata] | None = None, timeout: float | None = None
+    ) -> None:
+        """Commit the positions, or the given offsets (the next to read); raises when the group has moved on.
+
+        `timeout`: for how many s that is tried again; None: request_timeout_ms.
+        """
+        await self._in_group().commit(offsets, _milliseconds(timeout))
 
     def commit_async(
         self,
@@ -262,11 +294,18 @@ class Consumer:
         self._in_group().commit_async(offsets, on_commit)
 
     async def committed(
-        self, partitions: Iterable[Partition] | None = None
+        self, partitions: Iterable[Partition] | None = None, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offset of each partition, None where there is none (default: those read)."""
         wanted = self._assignment.states if partitions is None else partitions_of(partitions)
-        return await self._in_group().committed(wanted)
+        return await self._in_group().committed(wanted, _milliseconds(timeout))
+
+    def enforce_rebalance(self, reason: str = "the application asks for it") -> None:
+        """Have the group share its partitions out anew, as where this member has changed; the coordinator logs why.
+
+        A group of the newer protocol (group_protocol="consumer") is its coordinator's to balance: raises IllegalState.
+        """
+        self._in_group().enforce_rebalance(text("a reason", reason))
 
     def group_metadata(self) -> GroupMetadata:
         """Return who this consumer is in its group: what a transaction needs to commit offsets."""
@@ -377,6 +416,10 @@ class Consumer:
             self._is_closed = True
             await self._fetcher.close()
             await self.cluster.close()
+
+
+def _milliseconds(timeout: float | None) -> int | None:
+    return None if timeout is None else max(1, round(1000 * timeout))
 
 
 def _topic_names(topics: Iterable[str]) -> list[str]:

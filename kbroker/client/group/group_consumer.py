@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.consumer_statistics import seconds_ago
-from kbroker.client.errors import BrokerError, ConfigurationError, error_for
+from kbroker.client.errors import BrokerError, ConfigurationError, IllegalState, error_for
 from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.assignors import ASSIGNORS
 from kbroker.client.group.classic_member import ClassicMember
@@ -367,17 +367,35 @@ class GroupConsumer:
                 log.exception("a commit callback raised")
 
     async def committed(
-        self, partitions: Iterable[TopicPartition] | None
+        self, partitions: Iterable[TopicPartition] | None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offsets."""
-        return await self._commits.committed(partitions)
+        return await self._commits.committed(partitions, timeout_ms)
 
     async def _commit_quietly(self) -> None:
-        """Commit the positions before they are given up; what goes wrong is logged, as nobody can help it."""
-        try:
-            await self.commit(None)
-        except (OSError, BrokerError) as error:
-            log.warning("the positions in group %s are not committed: %s", self.group_id, error)
+        """Commit the positions before they are given up; what goes wrong is logged, as nobody can help it.
+
+        Who leaves between its JoinGroup and the leader's SyncGroup keeps what it has: its commit is taken behind that.
+        """
+        problem: Exception | None = None
+        async for _ in self._cluster.attempts(self.config.request_timeout_ms):
+            try:
+                await self.commit(None)
+                return
+            except (OSError, BrokerError) as error:
+                problem = error
+            is_rebalancing = isinstance(problem, BrokerError) and problem.code is ErrorCode.REBALANCE_IN_PROGRESS
+            if not is_rebalancing or self.metadata().generation_id < 0:
+                break
+        log.warning("the positions in group %s are not committed: %s", self.group_id, problem)
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Join again."""
+        if self.driver is None or not self.is_subscribed:
+            raise IllegalState("only a member of a group has it rebalance: subscribe first")
+        if not isinstance(self.driver.member, ClassicMember):
+            raise IllegalState('a group with group_protocol="consumer" is balanced by its coordinator')
+        self.driver.handle(self.driver.member.request_rejoin(reason, self.driver.now))
 
     # --- the end ----------------------------------------------------------------------------------------------
 

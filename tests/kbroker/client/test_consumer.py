@@ -40,6 +40,27 @@ async def test_seeking_goes_where_it_says(bootstrap: str, topic: str) -> None:
         )
 
 
+async def test_partitions_are_added_and_taken_away_one_by_one(bootstrap: str, topic: str) -> None:
+    await fill(bootstrap, topic, 100)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.incremental_assign([first])
+        assert consumer.current_lag(first) is None, "nobody has said how far it reaches"
+        assert len(await consumer.poll(10, 40)) == 40
+        assert consumer.current_lag(first) == 60
+        await consumer.incremental_assign([second])
+        assert consumer.assignment() == [first, second]
+        assert (await consumer.position(first), await consumer.position(second)) == (40, 0)
+        with pytest.raises(errors.NotAssigned):
+            await consumer.incremental_unassign([(topic, 2)])
+        await consumer.incremental_unassign([first])
+        assert consumer.assignment() == [second]
+        assert (await consumer.list_topics())[topic] == [0, 1, 2]
+        await consumer.subscribe([topic])
+        with pytest.raises(errors.IllegalState, match=r"unsubscribe\(\) first"):
+            await consumer.incremental_assign([first])
+
+
 async def test_a_paused_partition_delivers_nothing(bootstrap: str, topic: str) -> None:
     await fill(bootstrap, topic, 100)
     async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:

@@ -7,6 +7,7 @@ from kbroker.client import errors
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.group.commits import Commits, Offsets
+from kbroker.client.group.events import Identity, ShareOut
 from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
 from kbroker.protocol.errors import ErrorCode
@@ -195,6 +196,61 @@ async def test_cooperative_members_keep_what_they_keep(bootstrap: str, topic: st
 
 
 @pytest.mark.slow
+async def test_who_leaves_while_the_leader_shares_out_commits_behind_that(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"partition_assignment_strategy": "cooperative-sticky", "auto_commit_interval_ms": 600_000}
+    async with member(bootstrap, topic, **settings) as leader:
+        await leader.subscribe([topic])
+        await poll_until(lambda: len(leader.assignment()) == 3, leader)
+        other = member(bootstrap, topic, **settings)
+        await other.subscribe([topic])
+        await poll_until(lambda: shares(leader, other) == [1, 2], leader, other)
+        await fill(bootstrap, topic, 30)
+        await poll_until(lambda: set(other.positions.values()) == {10}, leader, other)
+        mine = other.assignment()
+        leading, following = leader._group, other._group
+        assert leading is not None
+        assert following is not None
+        assert leading.driver is not None
+        may_share, refused = asyncio.Event(), asyncio.Event()
+        share_out, commit_refused = leading.driver._share_out, following._commits._refused
+
+        async def share_out_later(order: ShareOut) -> None:
+            await may_share.wait()
+            await share_out(order)
+
+        def note(code: ErrorCode, identity: Identity) -> None:
+            commit_refused(code, identity)
+            refused.set()
+
+        monkeypatch.setattr(leading.driver, "_share_out", share_out_later)
+        monkeypatch.setattr(following._commits, "_refused", note)
+        leader.enforce_rebalance()
+        await poll_until(lambda: following.statistics(0)["group_state"] == "syncing", leader, other)
+        closing = asyncio.create_task(other.close())
+        async with asyncio.timeout(30):
+            await refused.wait()
+            may_share.set()
+            await closing
+        found = await leader.committed(mine)
+        assert [item and item.offset for item in found.values()] == [10] * len(mine)
+
+
+async def test_a_rebalance_can_be_asked_for(bootstrap: str, topic: str) -> None:
+    async with member(bootstrap, topic) as consumer:
+        with pytest.raises(errors.IllegalState, match="subscribe first"):
+            consumer.enforce_rebalance()
+        await consumer.subscribe([topic])
+        await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+        generation = consumer.group_metadata().generation_id
+        consumer.enforce_rebalance("the cache is full")
+        await poll_until(lambda: consumer.group_metadata().generation_id > generation, consumer)
+        await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+        await consumer.commit({(topic, 0): 3}, timeout=20)
+        assert await consumer.committed([(topic, 0)], timeout=20) == {TopicPartition(topic, 0): OffsetAndMetadata(3)}
+
+
 async def test_a_pattern_takes_in_topics_that_come_later(bootstrap: str, topic: str) -> None:
     async with member(bootstrap, topic, metadata_max_age_ms=200) as consumer, Admin(bootstrap) as admin:
         await consumer.subscribe(pattern=f"{topic}.*")
