@@ -123,8 +123,9 @@ def find_aborted(
         position = segment.index.position_at_or_after(records.position + records.size, segment.size)
         with suppress(KafkaError, NotInMemory):
             end = None if position is None else segment.header_at(position, patient=False).base_offset
-    if end is None:
-        end = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
+    highest = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
+    if end is None or not records.offset < end <= highest:  # no checksum covers a batch's base offset
+        end = highest
     return collect_aborted(segments, records.offset, end if upper is None else min(end, upper))
 
 

@@ -93,6 +93,27 @@ def test_an_index_entry_that_says_too_low_an_offset_hides_no_aborted_transaction
     again.close()
 
 
+@pytest.mark.parametrize("says", [0, 1 << 40])
+def test_a_batch_behind_a_slice_that_says_another_offset_hides_no_aborted_transaction(
+    tmp_path: Path, says: int
+) -> None:
+    log = new_log(tmp_path, LogConfig(segment_bytes=100_000, index_interval_bytes=100))
+    fill(log, 5)
+    write_in_transaction(log, 0)
+    log.append_as_leader(control_batch(ControlType.ABORT, 5, 0, 0, NOW), 0, NOW, AppendOrigin.COORDINATOR)
+    fill(log, 20)
+    slice_of_it = log.read(0, 1000)
+    segment = log.segments[0]
+    position = segment.index.position_at_or_after(slice_of_it.position + slice_of_it.size, segment.size)
+    assert position is not None
+    with Path(segment.file.path).open("r+b") as file:
+        file.seek(position)
+        file.write(says.to_bytes(8, "big"))
+    (aborted,) = log.aborted_transactions(slice_of_it)
+    assert (aborted.first_offset, aborted.last_offset) == (5, 6)
+    log.close()
+
+
 @pytest.mark.parametrize("byte", [0, 3, 7])
 def test_the_last_batch_of_a_segment_that_says_a_higher_offset_is_not_served(tmp_path: Path, byte: int) -> None:
     log = new_log(tmp_path, SMALL)
