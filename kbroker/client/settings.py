@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kbroker.client.errors import ConfigurationError
+from kbroker.client.other_clients import ALIASES, INSTEAD
 from kbroker.protocol.config_def import Check
 
 RENAMED = {
@@ -61,7 +62,7 @@ def settings_of(config_type: type) -> Iterator[Setting]:
 def setting_name(option: str) -> str:
     """Return what a setting is called here, of snake_case or dotted names, with or without `kafka.` in front."""
     name = option.removeprefix("kafka.").replace(".", "_").lower()
-    return RENAMED.get(name, name)
+    return RENAMED.get(name) or ALIASES.get(name, name)
 
 
 def read_settings(config_type: type, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,6 +91,8 @@ def check_settings(config: Any) -> None:
 def _unknown(config_type: type, option: str, name: str, known: list[str]) -> str:
     import difflib
 
+    if name in INSTEAD:
+        return f"{config_type.__name__.removesuffix('Config')} has no argument {option!r}: {INSTEAD[name]}"
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; known are {', '.join(sorted(known))}"
     return f"{config_type.__name__.removesuffix('Config')} has no argument {option!r}{hint}"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from kbroker.client.client_config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from kbroker.client.generated_page import print_or_check
+from kbroker.client.other_clients import ALIASES, INSTEAD, METHODS
 from kbroker.client.security import Security
 from kbroker.client.settings import Setting, settings_of
 
@@ -35,7 +36,7 @@ def page() -> str:
         own = [each for each in settings_of(config) if each not in shared]
         if own:
             parts.append(_section(title, own))
-    return "\n".join(parts)
+    return "\n".join([*parts, _of_others()])
 
 
 def _section(title: str, settings: Iterable[Setting]) -> str:
@@ -46,6 +47,18 @@ def _section(title: str, settings: Iterable[Setting]) -> str:
         kind = re.sub(r"Partitioner|Serializer|TokenProvider|Callable\[.*\]", "function", each.type)
         cells = (f"`{each.name}`", f"`{each.kafka_name}`", kind, default, allowed, each.doc)
         lines.append(f"| {' | '.join(cell.replace('|', 'or') for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _of_others() -> str:
+    lines = ["## Coming from other clients\n", "These settings of Java's client or librdkafka are taken, too:\n"]
+    lines += ["| there | here |", "| --- | --- |"]
+    lines += [f"| `{theirs.replace('_', '.')}` | `{ours}` |" for theirs, ours in ALIASES.items()]
+    lines += ["\nThese are not, and the error says why:\n", "| there | here |", "| --- | --- |"]
+    lines += [f"| `{theirs.replace('_', '.')}` | {why} |" for theirs, why in INSTEAD.items()]
+    for client, methods in METHODS.items():
+        lines += [f"\n### Methods of `{client}`, by Java's names\n", "| there | here |", "| --- | --- |"]
+        lines += [f"| `{theirs}` | `{ours}` |" for theirs, ours in methods.items()]
     return "\n".join(lines) + "\n"
 
 
