@@ -43,7 +43,7 @@ from kbroker.client.producer_identity import UNKNOWN, IdAndEpoch
 from kbroker.client.transaction_requests import Verdict, verdict_on
 from kbroker.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
-from kbroker.protocol.messages.transactions import InitProducerIdRequest
+from kbroker.protocol.messages.transactions import DescribeTransactionsRequest, InitProducerIdRequest
 from kbroker.protocol.schema import Message
 
 log = logging.getLogger(__name__)
@@ -492,15 +492,32 @@ class Transactions:
     async def _find_out(self, over: AbortableError) -> Exception:
         """Ask for a newer epoch: who was shut out by another is not given one. Who waits may be cancelled."""
         self._needs_epoch = True
+        is_shut_out = await self._is_open_for_another()
         try:
-            await self._identify(self._config.request_timeout_ms)
+            if not is_shut_out:
+                await self._identify(self._config.request_timeout_ms)
         except (OSError, KafkaError) as problem:
-            if isinstance(problem, BrokerError) and problem.code in requests.FINAL:
-                text = f"{over}; make a new producer" if isinstance(over, TransactionTimedOut) else None
-                return self._end_for_good(error_for(ErrorCode.PRODUCER_FENCED, text))
+            is_shut_out = isinstance(problem, BrokerError) and problem.code in requests.FINAL
+        if is_shut_out:
+            text = f"{over}; make a new producer" if isinstance(over, TransactionTimedOut) else None
+            return self._end_for_good(error_for(ErrorCode.PRODUCER_FENCED, text))
         self._is_over = True
         self._fail(State.DOOMED, over)
         return over
+
+    async def _is_open_for_another(self) -> bool:
+        """Whether a transaction is open that is not this producer's, whose own is over: an epoch would abort it."""
+        request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+        try:
+            answer = await self._ask(
+                self._coordinator,
+                request,
+                lambda answer: requests.refused(answer.transaction_states[0]),
+                self._config.request_timeout_ms,
+            )
+        except (OSError, KafkaError):  # brokers before Kafka 3.0 do not tell
+            return False
+        return bool(answer.transaction_states[0].transaction_state == "Ongoing")
 
     def _over(self, error: BrokerError) -> AbortableError | None:
         """Return what is raised where the transaction is over, and its producer may perhaps go on."""

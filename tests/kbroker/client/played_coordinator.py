@@ -18,6 +18,8 @@ from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
@@ -170,6 +172,8 @@ class PlayedCoordinator(PlayedNetwork):
             )
         if isinstance(message, InitProducerIdRequest):
             return self._identify(message.producer_epoch)
+        if isinstance(message, DescribeTransactionsRequest):
+            return described(self.state, PRODUCER_ID, self.epoch)
         if isinstance(message, EndTxnRequest):
             end = self._end_each if self.has_epoch_each else self._end
             code = end(message.producer_epoch, message.committed)
@@ -230,12 +234,32 @@ def can_be_aborted(message: Any) -> bool:
     return isinstance(message, AddPartitionsToTxnRequest) or (isinstance(message, EndTxnRequest) and message.committed)
 
 
+def described(
+    state: str, producer_id: int, epoch: int, code: ErrorCode = ErrorCode.NONE
+) -> DescribeTransactionsResponse:
+    """The answer of who tells what is open."""
+    of = DescribeTransactionsResponse
+    one = of.TransactionState(
+        error_code=code,
+        transactional_id="x",
+        transaction_state=state,
+        transaction_timeout_ms=1,
+        transaction_start_time_ms=-1,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        topics=[],
+    )
+    return of(transaction_states=[one])
+
+
 def refused(message: Any, code: ErrorCode) -> Any:
     """The answer to a request, with this error."""
     if isinstance(message, InitProducerIdRequest):
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
     if isinstance(message, EndTxnRequest):
         return EndTxnResponse(error_code=code)
+    if isinstance(message, DescribeTransactionsRequest):
+        return described("", -1, -1, code)
     of = AddPartitionsToTxnResponse
     results = [
         of.AddPartitionsToTxnTopicResult(

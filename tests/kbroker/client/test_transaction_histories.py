@@ -283,7 +283,7 @@ async def test_an_epoch_that_was_given_and_not_heard_of_is_no_other_producers() 
     async with open_transaction(transaction_version=2, transaction_timeout_ms=1) as (network, sender, transactions):
         network.time_out(lets_back_in=True)
         await asyncio.sleep(0.01)
-        network.asked.extend([Asked.ANSWERED] + [Asked.ANSWER_LOST] * 10_000)  # the end's, then the epoch's
+        network.asked.extend([A, A, *[AL] * 10_000])  # of the end, of what is open, then of the epoch
         commit = asyncio.create_task(transactions.commit())
         while network.state != "Empty":  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
@@ -301,12 +301,19 @@ async def test_an_epoch_that_was_given_and_not_heard_of_is_no_other_producers() 
 
 
 @pytest.mark.parametrize("transaction_version", [0, 2])
-async def test_who_is_shut_out_by_another_producer_leaves_that_ones_transaction_alone(transaction_version: int) -> None:
-    async with open_transaction(transaction_version=transaction_version) as (network, _, transactions):
+@pytest.mark.parametrize("hears_of_it", [True, False])
+@pytest.mark.parametrize("limit_ms", [60_000, 1])
+async def test_who_is_shut_out_by_another_producer_leaves_that_ones_transaction_alone(
+    transaction_version: int, hears_of_it: bool, limit_ms: int
+) -> None:
+    settings = {"transaction_timeout_ms": limit_ms}
+    async with open_transaction((), None, transaction_version, **settings) as (network, _, transactions):
+        await asyncio.sleep(0.01)  # past the shorter one: it may also have been aborted by itself
         network.carry_out(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1))
         begun = network.carry_out(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1))
         network.state = "Ongoing"
-        transactions.doom(error_for(ErrorCode.INVALID_PRODUCER_EPOCH, topic=TOPIC, partition=0))
+        if hears_of_it:
+            transactions.doom(error_for(ErrorCode.INVALID_PRODUCER_EPOCH, topic=TOPIC, partition=0))
         with pytest.raises(ProducerFencedError):
             await transactions.commit()
         assert (network.epoch, network.state) == (begun.producer_epoch, "Ongoing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -246,6 +247,21 @@ def test_who_begins_with_the_same_id_shuts_the_other_out(bootstrap: str, topic: 
         with new.transaction():
             new.send(topic, b"newer", partition=0)
     assert read(bootstrap, topic) == [b"new", b"newer"]
+
+
+def test_who_was_away_for_too_long_leaves_alone_what_its_successor_has_open(bootstrap: str, topic: str) -> None:
+    with (
+        Producer(bootstrap, transactional_id=topic, transaction_timeout_ms=300) as old,
+        Producer(bootstrap, transactional_id=topic) as new,
+    ):
+        old.begin()
+        old.send(topic, b"old", partition=0).result(20)
+        with new.transaction():
+            new.send(topic, b"new", partition=0).result(20)
+            time.sleep(0.4)  # the old one's time is over: its transaction may have been aborted for that
+            with pytest.raises(FencedError, match="make a new producer"):
+                old.commit()
+    assert read(bootstrap, topic) == [b"new"]
 
 
 def test_who_hears_from_a_leader_that_it_is_shut_out_is_not_told_to_abort(bootstrap: str, topic: str) -> None:
