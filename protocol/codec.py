@@ -119,6 +119,15 @@ class ElementWriter:
         _write_struct(self.writer, struct, self.plan)
         self.count += 1
 
+    def append_encoded(self, element: bytes) -> None:
+        """Add an element as such a writer of this type and version has written it: `to_bytes` of it alone."""
+        self.writer.write_raw(element)
+        self.count += 1
+
+    def to_bytes(self) -> bytes:
+        """Return what was written, without the array's length."""
+        return self.writer.to_bytes()
+
     def array(self) -> Any:
         """Return the array of all that was added."""
         return EncodedArray(self.count, [self.writer.to_bytes()])

@@ -122,7 +122,7 @@ class DynamicConfig:
                 said += "; if that secret is lost, docs/security.md says how the broker starts again"
             raise ConfigError(f"{error}{said}") from error
         self._stores = _stores_of(self.broker_overrides)
-        self._take_broker(config)
+        self.broker = config
         self.topic_overrides = {
             topic: config for topic, config in (await self._zookeeper.read_all_configs(TOPICS)).items() if config
         }
@@ -162,7 +162,7 @@ class DynamicConfig:
         before = self.broker
         await self._change_listeners()
         self._stores = self._stores_with(self.broker_overrides, self._unreadable)
-        self._take_broker(self._with(self.broker_overrides, self._in_force, self._unreadable))
+        self.broker = self._with(self.broker_overrides, self._in_force, self._unreadable)
         log.info("broker %s: dynamic configuration changed", entity)
         if entity != DEFAULT_ENTITY and self.waiting:
             log.info("broker %s: %s hold from the next start", entity, ", ".join(sorted(self.waiting)))
@@ -252,10 +252,12 @@ class DynamicConfig:
         new = {name: text for name, text in _stores_of(overrides).items() if listener_of_store(name) not in keeping}
         return {**new, **{name: text for name, text in self._stores.items() if listener_of_store(name) in keeping}}
 
-    def _take_broker(self, config: BrokerConfig) -> None:
-        self.broker = config
-
     # -- the next start -----------------------------------------------------------------------------------------------
+
+    @property
+    def of_broker(self) -> tuple[object, ...]:
+        """All that this broker's description is made of; what changes is replaced, not changed."""
+        return self.broker, self.broker_overrides, self.default_overrides, self._in_force
 
     @property
     def waiting(self) -> dict[str, str]:

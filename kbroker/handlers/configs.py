@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
+from operator import is_not
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from kbroker.cluster.topic_names import name_problem
 from kbroker.config import description as config_description
 from kbroker.config.broker_config import BROKER_KEYS
 from kbroker.config.description import LOG_LEVELS, ROOT_LOGGER, ConfigEntry
-from kbroker.config.dynamic_config import BROKERS, DEFAULT_ENTITY, TOPICS
+from kbroker.config.dynamic_config import BROKERS, DEFAULT_ENTITY, TOPICS, DynamicConfig
 from kbroker.controller.broker_store import ConfigChange
 from kbroker.controller.znode_operations import ControllerMoved, ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
@@ -37,6 +39,11 @@ log = logging.getLogger(__name__)
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 MOST_CHANGES = 2_000
+
+_descriptions: WeakKeyDictionary[DynamicConfig, tuple[tuple[object, ...], dict[tuple[int, bool, bool], bytes]]] = (
+    WeakKeyDictionary()
+)
+"""What a broker's description was made of, and the forms in which it was asked for."""
 
 
 # -- DescribeConfigs ----------------------------------------------------------------------------------------------
@@ -89,9 +96,27 @@ def _describe_all(
         yield
     results = ElementWriter(DescribeConfigsResponse, ctx.api_version)
     for (kind, name), names in asked.items():
-        results.append(_describe(services, request, kind, name, names))
+        if kind == BROKER and names is None and name == str(services.broker_id):
+            results.append_encoded(_broker_description(services, ctx, request))
+        else:
+            results.append(_describe(services, request, kind, name, names))
         yield
     return DescribeConfigsResponse(throttle_time_ms=0, results=results.array())
+
+
+def _broker_description(services: Services, ctx: RequestContext, request: DescribeConfigsRequest) -> bytes:
+    """Return this broker's description, encoded: of hundreds of keys, and asked for by everyone who looks after it."""
+    configs = services.configs
+    made_of, known = _descriptions.get(configs, ((), {}))
+    if len(made_of) != len(configs.of_broker) or any(map(is_not, made_of, configs.of_broker)):
+        known = {}
+        _descriptions[configs] = configs.of_broker, known
+    form = ctx.api_version, request.include_synonyms, request.include_documentation
+    if form not in known:
+        result = ElementWriter(DescribeConfigsResponse, ctx.api_version)
+        result.append(_describe(services, request, BROKER, str(services.broker_id), None))
+        known[form] = result.to_bytes()
+    return known[form]
 
 
 def _describe(

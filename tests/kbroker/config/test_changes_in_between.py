@@ -78,7 +78,7 @@ async def test_a_change_holds_though_a_thread_is_late_to_put_down_what_was_befor
             if of == "the topic":
                 configs._take_topic("t", {"retention.ms": "8"})
             else:
-                configs._take_broker(read_broker_config({"zookeeper.connect": "z:1", "log.retention.ms": "8"}))
+                configs.broker = read_broker_config({"zookeeper.connect": "z:1", "log.retention.ms": "8"})
         return config
 
     monkeypatch.setattr(configs, "_resolve_topic", resolved_late)

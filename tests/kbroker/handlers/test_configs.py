@@ -233,6 +233,26 @@ async def test_dynamic_broker_settings_hold_at_once_and_in_order(own: Ask) -> No
     assert (await entries(own, TOPIC, "t"))["segment.bytes"].value == "2000000"
 
 
+async def test_a_brokers_description_is_what_holds_now_in_the_form_that_was_asked_for(own: Ask) -> None:
+    async def shown(**form: Any) -> Any:
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=BROKER, resource_name="1", configuration_keys=None
+        )
+        (found,) = (await own(DescribeConfigsRequest(resources=[resource], **form), 4)).results
+        return next(each for each in found.configs if each.name == "log.segment.bytes")
+
+    bare = await shown(include_synonyms=False, include_documentation=False)
+    assert (bare.value, bare.config_source, bare.synonyms, bare.documentation) == ("1073741824", DEFAULT, [], None)
+    assert (await shown(include_synonyms=True, include_documentation=False)).synonyms
+    assert (await shown(include_synonyms=False, include_documentation=True)).documentation
+    for name, value, source in (("", "2000000", DYNAMIC_DEFAULT), ("1", "3000000", DYNAMIC_BROKER)):
+        await alter(own, BROKER, name, ("log.segment.bytes", SET, value))
+        now = await shown(include_synonyms=False, include_documentation=False)
+        assert (now.value, now.config_source) == (value, source)
+    await alter(own, BROKER, "1", ("log.segment.bytes", DELETE, None))
+    assert (await shown(include_synonyms=False, include_documentation=False)).value == "2000000"
+
+
 async def test_a_new_default_holds_for_every_topic_there_is_that_has_none_of_its_own(own: Ask) -> None:
     names = [f"there-{number}" for number in range(12)]
     for name in names:
