@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import error_for
+from kbroker.client.errors import ConfigurationError, error_for
 from kbroker.client.types import AccessRule, AccessRuleFilter
 from kbroker.client.values import instance, listed, text
 from kbroker.protocol.errors import ErrorCode
@@ -22,6 +22,9 @@ ENUMERATIONS = {
 }
 
 
+FOR_FILTERS = frozenset({"ANY", "MATCH"})
+
+
 class AclAdmin:
     """Admin's calls about access rules; a cluster without an authorizer raises SecurityDisabledError."""
 
@@ -29,7 +32,7 @@ class AclAdmin:
 
     async def create_acls(self, rules: Iterable[AccessRule]) -> None:
         """Add rules; raises for the first that cannot be."""
-        wanted = [_checked(AccessRule, rule) for rule in listed("rules", rules)]
+        wanted = [_certain(_checked(AccessRule, rule)) for rule in listed("rules", rules)]
         creations = [
             CreateAclsRequest.AclCreation(
                 resource_type=rule.resource,
@@ -81,6 +84,17 @@ def _checked(kind: type[R], given: object) -> R:
         value = getattr(rule, name)
         if value is not None or kind is AccessRule:
             text(f"{kind.__name__}.{name}", value)
+    return rule
+
+
+def _certain(rule: AccessRule) -> AccessRule:
+    """Return a rule that says one thing: brokers give no reason where they refuse what is for filters."""
+    for name in ENUMERATIONS:
+        if getattr(rule, name).name in FOR_FILTERS:
+            raise ConfigurationError(f"AccessRule.{name}={getattr(rule, name).name} is for filters, not for a rule")
+    kind, colon, who = rule.principal.partition(":")
+    if not (kind and colon and who):
+        raise ConfigurationError(f"{rule.principal!r} is no principal: one is TYPE:NAME, as User:alice")
     return rule
 
 

@@ -27,7 +27,7 @@ from kbroker.client.types import (
     TopicPartition,
 )
 from kbroker.protocol.errors import ErrorCode
-from kbroker.security.acls import AclOperation, AclResource
+from kbroker.security.acls import AclOperation, AclPattern, AclResource
 from tests.fixtures.brokers import MakeCluster
 
 
@@ -319,6 +319,9 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "one rule": lambda admin: admin.create_acls(RULE),
     "a rule's resource": lambda admin: admin.create_acls([replace(RULE, resource=wrong("topic"))]),
     "a rule's name": lambda admin: admin.create_acls([replace(RULE, name=wrong(None))]),
+    "a rule of any operation": lambda admin: admin.create_acls([replace(RULE, operation=AclOperation.ANY)]),
+    "a rule of a filter's pattern": lambda admin: admin.create_acls([replace(RULE, pattern=AclPattern.MATCH)]),
+    "a rule for nobody": lambda admin: admin.create_acls([replace(RULE, principal="a")]),
     "a rule as filter": lambda admin: admin.delete_acls([RULE]),
     "no filter": lambda admin: admin.describe_acls("t"),
     "a quota's entity": lambda admin: admin.alter_client_quotas(["user"], {"producer_byte_rate": 1}),
