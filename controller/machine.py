@@ -337,6 +337,7 @@ class Machine:
             )
         if created:
             yield from self._create_partitions(created)
+        yield from self._reassignment.finish_unwritten(event.topics.keys())
 
     def _deletions_listed(self, event: events.TopicDeletionsListed) -> Steps[None]:
         yield from self._deletion.ask(event.names - self.state.topics_to_delete)

@@ -124,6 +124,19 @@ class Reassignment:
         for name, moves in _in_portions(self._moving(partitions)):
             yield from self._finish(name, (yield from self._complete(moves)))
 
+    def finish_unwritten(self, names: Collection[str]) -> Steps[None]:
+        """Finish again what has its target alone, but others kept writing to the topic's node, which still says a move.
+
+        Whoever reads it there, as the next controller or CreatePartitions, would take it to be under way.
+        """
+        state = self.do.state
+        ended = yield from chosen(state.reassigning, lambda each: each.topic in names and self._is_unwritten(each))
+        yield from self.maybe_complete(ended)
+
+    def _is_unwritten(self, partition: TopicPartition) -> bool:
+        assignment = self.do.state.assignment(partition)
+        return assignment is not None and not assignment.is_being_reassigned
+
     def _moving(self, partitions: Iterable[TopicPartition]) -> dict[str, dict[TopicPartition, ReplicaAssignment]]:
         """Those that move, by topic."""
         state = self.do.state
@@ -300,8 +313,8 @@ class Reassignment:
                 state.set_assignment(partition, assignment)
         if over:
             yield from self._drop_replicas([(each, gone) for each in over for gone in moves[each].removing_replicas])
-            yield from self._write_topic(name, {each: ReplicaAssignment(moves[each].target) for each in over})
-            yield from self._over(name, over)
+            if (yield from self._write_topic(name, {each: ReplicaAssignment(moves[each].target) for each in over})):
+                yield from self._over(name, over)  # else `finish_unwritten`, when we hear what others have written
 
     def _over(self, name: str, partitions: Collection[TopicPartition]) -> Steps[None]:
         state = self.do.state

@@ -76,6 +76,24 @@ def test_partitions_added_while_a_move_ends_are_kept() -> None:
     assert play.topics["t"].partitions == {0: ReplicaAssignment((3, 2)), 1: ReplicaAssignment((2, 3))}
 
 
+def test_a_move_whose_end_could_not_be_written_ends_when_we_hear_what_others_wrote() -> None:
+    play = Meddling()
+    play.move(3, 2)
+    play.meddle[WriteTopics] = ATTEMPTS
+    known = play.states[T0]
+    play.states[T0] = replace(known, isr=(1, 2, 3), partition_epoch=known.partition_epoch + 1)
+    play.tell(events.IsrChangesNotified((T0,)))
+    assert play.topics["t"].partitions[0].is_being_reassigned
+    assert play.machine.state.reassigning == {T0}
+    play.tell(events.TopicsModified({"t": play.topics["t"]}))
+    assert play.topics["t"].partitions[0] == ReplicaAssignment((3, 2))
+    assert len(play.topics["t"].partitions) == 1 + ATTEMPTS
+    assert not play.machine.state.reassigning
+    play.text()
+    play.tell(events.TopicsModified({"t": play.topics["t"]}))
+    assert "write" not in play.text()
+
+
 def test_a_move_of_a_topic_whose_node_is_gone_is_refused() -> None:
     play = Meddling()
     del play.topics["t"]
