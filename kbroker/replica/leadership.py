@@ -115,7 +115,10 @@ class Leadership:
 
     def _may_wait(self, order: _Order) -> bool:
         hosted = self._manager.replica(order.topic, order.partition)
-        return hosted is not None and (hosted.is_slow or hosted.write is not None)
+        if hosted is not None:
+            return hosted.is_slow or hosted.write is not None
+        existing = self._manager.logs.get(order.topic, order.partition)  # of an earlier life: made ready in a thread
+        return existing is not None and existing.disk.pool.pace.is_slow
 
     async def _carry_out_all(self, orders: Sequence[_Order], changes: Changes) -> None:
         for number, portion in enumerate(_portions(orders), start=1):

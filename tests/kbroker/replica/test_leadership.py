@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,38 @@ async def test_a_topics_change_reaches_a_log_that_is_being_made(
     log = played.logs.get(TOPIC, 0)
     assert log is not None
     assert log.config.retention_ms == 7
+
+
+async def test_a_log_of_an_earlier_life_on_a_slow_disk_keeps_no_others_from_their_leaders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = Played(tmp_path, ["other"])
+    slow, quick = (played.logs.create(TOPIC, each, TOPIC_ID, played.log_config) for each in (0, 1))
+    assert slow.log_dir != quick.log_dir
+    slow.disk.pool.pace.signs[slow] = float("-inf")
+    create, may_go_on, quick_leads = played.logs.create, threading.Event(), asyncio.Event()
+
+    def hangs(topic: str, partition: int, *arguments: Any) -> Any:
+        assert partition or may_go_on.wait(60)
+        return create(topic, partition, *arguments)
+
+    def hosted(topic: str, partition: int, *arguments: Any) -> Any:
+        if partition:
+            quick_leads.set()
+        return host(topic, partition, *arguments)
+
+    host = played.replicas.host
+    monkeypatch.setattr(played.logs, "create", hangs)
+    monkeypatch.setattr(played.replicas, "host", hosted)
+    ordered = asyncio.ensure_future(played.lead((0, 1), is_new=False))
+    try:
+        async with asyncio.timeout(30):
+            await quick_leads.wait()
+        assert (TOPIC, 0) not in played.replicas.hosted
+    finally:
+        may_go_on.set()
+        assert errors_of(await ordered) == [0, 0]
+        await played.close()
 
 
 async def test_orders_of_no_newer_epoch_are_refused_per_partition(played: Played) -> None:
