@@ -21,6 +21,7 @@ from tests.simulation.loop import EPOCH_S, STARTED_AT_S, Machine, Simulation
 from tests.simulation.network import Network
 
 _real_monotonic = time.monotonic
+_real_gmtime = time.gmtime
 _real_sendfile = os.sendfile
 
 
@@ -48,6 +49,7 @@ def take_over() -> None:
     time.monotonic_ns = lambda: int(monotonic() * 1e9)
     time.time_ns = lambda: int(wall() * 1e9)
     time.clock_gettime = lambda clock: monotonic()
+    time.gmtime = lambda seconds=None: _real_gmtime(wall() if seconds is None else seconds)
     time.sleep = sleep  # type: ignore[assignment]
     os.urandom = random_bytes
     random._urandom = random_bytes  # type: ignore[attr-defined]
