@@ -41,7 +41,7 @@ def test_the_same_seed_is_the_same_trace_byte_for_byte(tmp_path: Path) -> None:
         assert (tmp_path / "one/17" / file).read_bytes() == (tmp_path / "other/17" / file).read_bytes()
     assert (tmp_path / "one/17/trace.txt").stat().st_size > 1000
     for beside in (tmp_path / "one/17").glob("disk-?-?/*"):  # what belongs to a log directory, and no log
-        if beside.is_file() and beside.name != "kbroker-session":  # where the lock's beside lies is the machine's
+        if beside.is_file() and beside.name != "kbroker-session":  # where the lock's file lies is the machine's
             assert beside.read_bytes() == (tmp_path / "other" / beside.relative_to(tmp_path / "one")).read_bytes(), (
                 beside
             )
