@@ -21,7 +21,7 @@ UNDEFINED = (-1, -1)
 class LeaderEpochs:
     """Which leader epoch begins where. Both columns strictly increase. Thread-safe."""
 
-    __slots__ = ("_lock", "dirty", "entries", "latest_epoch")
+    __slots__ = ("_doubted", "_found_up_to", "_lock", "dirty", "entries", "latest_epoch")
 
     def __init__(self, entries: Entries = ()) -> None:
         self._lock = threading.Lock()
@@ -31,6 +31,9 @@ class LeaderEpochs:
         self.latest_epoch = entries[-1][0] if entries else -1
         self.dirty = False
         """Whether the file does not show this yet."""
+        self._doubted: Entries = ()
+        self._found_up_to = 0
+        """The offset behind the last batch that a recovery found."""
 
     def _replace(self, entries: Entries) -> None:
         if entries != self.entries:
@@ -55,6 +58,25 @@ class LeaderEpochs:
             message = f"a leader of epoch {epoch} appends, but epoch {self.latest_epoch} has begun"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
         self.assign(epoch, start_offset)
+
+    def doubt_from(self, offset: int) -> None:
+        """The entries at or above offset may be of what was cut since: the batches found there tell."""
+        self._doubted, self._found_up_to = tuple(entry for entry in self.entries if entry[1] >= offset), offset
+        self.truncate_from_end(offset)
+
+    def find(self, epoch: int, base_offset: int, next_offset: int) -> None:
+        """Note a batch of a log that is read from its first to its last.
+
+        Compaction may have removed the first batches of an epoch, or all: what was doubted and lies in the hole before
+        this batch still holds.
+        """
+        if epoch > self.latest_epoch:
+            for doubted, start in self._doubted:
+                if self.latest_epoch < doubted <= epoch and self._found_up_to <= start <= base_offset:
+                    self.assign(doubted, start)
+        if epoch > self.latest_epoch:
+            self.assign(epoch, base_offset)
+        self._found_up_to = next_offset
 
     def truncate_from_end(self, offset: int) -> None:
         """Drop the epochs that begin at or above offset."""

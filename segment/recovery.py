@@ -103,7 +103,7 @@ def open_log(
         opened.promised_offset = promised
     opened.first_dirty_offset = known.first_dirty_offset
     opened.leader_epochs = opening.epochs
-    opened.leader_epochs.truncate_from_end(end)
+    opened.leader_epochs.truncate_from_end(max(end, start + 1))  # the epoch of what was removed tells of no log's end
     opened.leader_epochs.truncate_from_start(start)
     opened.producers.expiration_ms = setup.producer_expiration_ms
     opening.finish_producers(start)
@@ -262,7 +262,7 @@ class _Opening:
         for segment in self.segments:
             try:
                 for _, header in segment.headers():
-                    _note_epoch(self.epochs, header)
+                    self.epochs.find(header.partition_leader_epoch, header.base_offset, header.next_offset)
             except KafkaError:
                 return  # the segment's recovery comes next and says what is wrong
 
@@ -278,7 +278,7 @@ class _Opening:
         ]
         if suspects and any(segment.size for segment in self.segments[suspects[0] :]):
             if not self.known.clean:  # the file may show epochs that were cut since: the batches tell
-                self.epochs.truncate_from_end(self.segments[first].base_offset)
+                self.epochs.doubt_from(self.segments[first].base_offset)
             self._recover_segments(suspects)
         if not self._recovered_to_end:
             self.end = self._end_of(self.segments[-1])
@@ -584,14 +584,9 @@ def _good_header(segment: LogSegment, chunk: bytes, place: int, position: int) -
 def _note(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, header: BatchHeader, position: int) -> int:
     """Note a good batch; the offset behind it."""
     segment.note_batch(header, position)
-    _note_epoch(epochs, header)
+    epochs.find(header.partition_leader_epoch, header.base_offset, header.next_offset)
     if header.producer_id >= 0:
         aborted = replay(state, header, segment, position)
         if aborted is not None:
             segment.add_aborted(aborted)
     return header.next_offset
-
-
-def _note_epoch(epochs: LeaderEpochs, header: BatchHeader) -> None:
-    if header.partition_leader_epoch > epochs.latest_epoch:
-        epochs.assign(header.partition_leader_epoch, header.base_offset)

@@ -27,12 +27,13 @@ def put(
     compression: CompressionType = CompressionType.NONE,
     producer: tuple[int, int, int] = (-1, -1, -1),
     transactional: bool = False,
+    epoch: int = 0,
 ) -> None:
     """Append a batch of (key, value); everything is replicated at once. `producer`: id, epoch, sequence."""
     builder = BatchBuilder(1 << 20, compression)
     for key, value in pairs:
         assert builder.append(key.encode(), None if value is None else value.encode(), (), timestamp)
-    log.append_as_leader(builder.build(*producer, transactional), 0, NOW)
+    log.append_as_leader(builder.build(*producer, transactional), epoch, NOW)
     log.update_high_watermark(log.log_end_offset)
 
 

@@ -62,6 +62,7 @@ class Life:
         self.rng = rng
         self.config = rng.choice([CONFIG, CONFIG, COMPACTED])
         self.logs = manager(path, self.config)
+        self.logs.background.close()  # what it would do at any moment is done by `flush_rolled`
         self.log = self.logs.create("orders", 0, TOPIC_ID, self.config)
         self.epoch, self.now_ms = 0, NOW
         self.has_forgotten = False
@@ -70,7 +71,8 @@ class Life:
 
     def run(self) -> None:
         """Append, and now and then what else befalls a log."""
-        rare = [self.flush, self.replicate, self.roll_on, self.delete_records, self.truncate, self.compact]
+        rare = [self.flush, self.flush_rolled, self.replicate, self.roll_on]
+        rare += [self.delete_records, self.truncate, self.compact]
         for _ in range(STEPS):
             if self.rng.random() < 0.06:
                 self.epoch += self.rng.randrange(1, 3)
@@ -129,6 +131,9 @@ class Life:
 
     def flush(self) -> None:
         self.log.flush()
+
+    def flush_rolled(self) -> None:
+        self.log.flush_rolled()
 
     def replicate(self) -> None:
         self.log.update_high_watermark(self.log.log_end_offset)

@@ -73,8 +73,9 @@ def spoil(path: Path, rng: random.Random, suffixes: tuple[str, ...]) -> str:
         data += rng.choice([rng.randbytes(rng.randrange(1, 60)), bytes(rng.randrange(1, 4000))])
     elif place < len(data):
         if how > 5 and file.name.endswith(".log"):  # where no checksum reaches: offset, size and leader epoch
-            starts = [start for start, _ in split_batches(data)]
-            place = rng.choice([rng.choice(starts), starts[-1]]) + rng.randrange(16)
+            with suppress(KafkaError):  # it was damaged before
+                starts = [start for start, _ in split_batches(data)]
+                place = rng.choice([rng.choice(starts), starts[-1]]) + rng.randrange(16)
         data[place] ^= 1 << rng.randrange(8)
     file.write_bytes(data)
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -110,6 +111,8 @@ def test_damage_beside_the_batches_costs_nothing(seed: int, tmp_path: Path) -> N
     log = logs.get("orders", 0)
     assert log is not None
     assert not logs.offline_dirs
+    if ".snapshot" in spoilt and before.start > 0:  # from an older one on, what lies below the start is not read again
+        life.has_forgotten = True
     wrong = differing(life, before, see(log))
     assert wrong <= {KNOWN[suffix][0] for suffix in spoilt if suffix in KNOWN}, spoilt
     goes_on(log, life.epoch + 2)

@@ -8,6 +8,7 @@ from kbroker.segment.checkpoints import leader_epochs_text
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from tests.segment.batches import fill, new_log, reopen
+from tests.segment.compaction import COMPACTED, clean, compacted_log, headers, put, roll
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100, retention_ms=-1)
 EPOCHS = ((0, 0), (3, 12), (5, 30))
@@ -63,7 +64,8 @@ def test_epochs_of_a_log_that_was_cut_to_within_its_last_batch_are_believed(
     again.close()
 
 
-@pytest.mark.parametrize(("start", "clean"), [(40, False), (35, True), (35, False), (20, True), (20, False)])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("start", [40, 35, 20])
 def test_what_is_below_the_logs_start_makes_no_epoch_doubtful(
     tmp_path: Path, start: int, clean: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -72,7 +74,31 @@ def test_what_is_below_the_logs_start_makes_no_epoch_doubtful(
     fill(log, 2, count=10, epoch=3)
     log.delete_records(start)
     log.close()
-    again = reopen(tmp_path, SMALL, clean=clean, recovery_point=40, log_start_offset=start, high_watermark=40)
-    assert (again.log_start_offset, again.leader_epochs.entries) == (start, ((3, start),))
-    assert not caplog.records
+    for _ in range(3):  # what one start writes the next one reads
+        again = reopen(tmp_path, SMALL, clean=clean, recovery_point=40, log_start_offset=start, high_watermark=40)
+        assert (again.log_start_offset, again.leader_epochs.entries) == (start, ((3, start),))
+        assert not caplog.records
+        again.close()
+
+
+@pytest.mark.parametrize("in_segments", [1, 2, 5])
+@pytest.mark.parametrize("recovery_point", [0, 3, 5])
+def test_epochs_whose_first_batches_were_compacted_away_still_begin_where_they_began(
+    tmp_path: Path, recovery_point: int, in_segments: int
+) -> None:
+    log = compacted_log(tmp_path)
+    for offset, (key, epoch) in enumerate([("a", 1), ("x", 4), ("x", 4), ("x", 6), ("b", 8), ("x", 8)]):
+        put(log, (key, "1"), epoch=epoch)
+        if offset < in_segments - 1:
+            roll(log)
+    put(log, ("x", "2"), epoch=8)
+    roll(log)
+    put(log, ("c", "1"), epoch=9)
+    clean(log)
+    known = log.leader_epochs.entries
+    assert [header.base_offset for header in headers(log)] == [0, 4, 6, 7]
+    assert known == ((1, 0), (4, 1), (6, 3), (8, 4), (9, 7))
+    log.close()
+    again = reopen(tmp_path, COMPACTED, recovery_point=recovery_point, first_dirty_offset=7, high_watermark=8)
+    assert (again.log_end_offset, again.leader_epochs.entries) == (8, known)
     again.close()

@@ -47,3 +47,22 @@ def test_the_epoch_of_an_offset() -> None:
 def test_the_first_offset_after_an_epoch() -> None:
     epochs = LeaderEpochs(((0, 0), (2, 5), (7, 9)))
     assert [epochs.first_offset_after(each) for each in (-1, 0, 1, 2, 6, 7)] == [0, 5, 5, 9, 9, None]
+
+
+def test_doubted_epochs_hold_in_the_holes_between_the_batches_found() -> None:
+    epochs = LeaderEpochs(((0, 0), (2, 10), (4, 20), (5, 22), (6, 30), (7, 40)))
+    epochs.doubt_from(10)
+    assert (epochs.entries, epochs.latest_epoch) == (((0, 0),), 0)
+    epochs.find(2, 15, 18)
+    epochs.find(5, 25, 32)
+    assert list(epochs.entries) == [(0, 0), (2, 10), (4, 20), (5, 22)]
+    epochs.find(7, 32, 50)  # 6 would begin within a batch of 5, 7 behind its own: both are of what was cut
+    assert list(epochs.entries) == [(0, 0), (2, 10), (4, 20), (5, 22), (7, 32)]
+
+
+def test_batches_without_holes_make_the_epochs_whatever_was_known() -> None:
+    epochs = LeaderEpochs(((1, 0), (2, 10), (3, 20)))
+    epochs.doubt_from(0)
+    for epoch, start in ((1, 0), (1, 10), (4, 20), (3, 30)):
+        epochs.find(epoch, start, start + 10)
+    assert epochs.entries == ((1, 0), (4, 20))
