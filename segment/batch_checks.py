@@ -9,15 +9,18 @@ from kbroker.segment.files import Buffer
 from kbroker.segment.log_config import MAX_LONG
 
 
-def check_batches(data: Buffer, floor: int, expected: int = -1, ceiling: int = MAX_LONG) -> tuple[int, str]:
+def check_batches(
+    data: Buffer, floor: int, expected: int = -1, ceiling: int = MAX_LONG, limit: int | None = None
+) -> tuple[int, str]:
     """Check the whole batches at the front of data: (bytes that are good, what is wrong behind them or "").
 
-    A cut-off batch at the end is not wrong. `floor`: the smallest offset that may come; `expected`: the one that the
-    first batch should hold, if known; `ceiling`: where the next segment begins, if there is one. Checksums do not cover
-    base offsets: of two batches whose offsets do not ascend the one that left a gap before it (compaction leaves such)
-    is the wrong one, else the second.
+    A cut-off batch at the end is not wrong, nor one that reaches beyond `limit`: what lies behind that only confirms
+    the batch before. `floor`: the smallest offset that may come; `expected`: the one that the first batch should hold,
+    if known; `ceiling`: where the next segment begins, if there is one. Checksums do not cover base offsets: of two
+    batches whose offsets do not ascend the one that left a gap before it (compaction leaves such) is the wrong one,
+    else the second.
     """
-    position, end, behind_gap = 0, len(data), -1
+    position, end, behind_gap = 0, len(data) if limit is None else limit, -1
     while has_header(data, position):
         try:
             header = read_any_header(data, position)

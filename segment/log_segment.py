@@ -446,7 +446,7 @@ class LogSegment:
         limit = min(end, position + max(_VERIFY_BYTES, self.header_at(position, patient).size))
         # One header more: only what follows tells whether the offset of a batch behind a gap is right.
         data = read(min(limit + HEADER_SIZE, self.size) - position, position)
-        good, why = check_batches(data, self.base_offset, offset, following)
+        good, why = check_batches(data, self.base_offset, offset, following, limit - position)
         if offset >= 0 and int.from_bytes(data[:8], "big") > offset:
             if not patient:
                 raise NotInMemory

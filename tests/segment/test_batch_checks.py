@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.protocol.errors import KafkaError
 from kbroker.segment.batch_checks import check_batches
 from kbroker.segment.log_config import LogConfig
-from tests.segment.batches import batch, fill, new_log
+from tests.segment.batches import batch, fill, new_log, reopen
 
 CONFIG = LogConfig(index_interval_bytes=300)
 
@@ -67,3 +68,23 @@ def test_a_batch_that_reaches_into_the_next_segment_is_wrong() -> None:
     assert good == size
     assert "offset 3 belongs into the next segment" in why
     assert check_batches(data[:-1], 0, 0, 3) == (size, "")  # who reads on sees all of it
+
+
+@pytest.mark.parametrize("cut_within", [0, 1, 30])
+def test_a_batch_that_a_read_cuts_is_not_believed_before_what_follows_confirms_it(
+    tmp_path: Path, cut_within: int
+) -> None:
+    """The header behind it lies beyond what is read then: its offset may lie, and checksums do not cover it."""
+    log = new_log(tmp_path, CONFIG)
+    fill(log, 5)
+    size = log.size // 5
+    file = log.directory / log.active_segment.file.name
+    log.close()
+    data = bytearray(file.read_bytes())
+    data[2 * size] ^= 0x04
+    file.write_bytes(data)
+    again = reopen(tmp_path, CONFIG, clean=True, high_watermark=5)
+    assert len(again.read(0, 3 * size - 40 + cut_within).read()) < 3 * size
+    with pytest.raises(KafkaError, match="offset 3 follows"):
+        again.read(2, 1 << 20)
+    again.close()
