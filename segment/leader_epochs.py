@@ -21,7 +21,7 @@ UNDEFINED = (-1, -1)
 class LeaderEpochs:
     """Which leader epoch begins where. Both columns strictly increase. Thread-safe."""
 
-    __slots__ = ("_doubted", "_found_up_to", "_lock", "dirty", "entries", "latest_epoch")
+    __slots__ = ("_doubted", "_lock", "dirty", "entries", "latest_epoch")
 
     def __init__(self, entries: Entries = ()) -> None:
         self._lock = threading.Lock()
@@ -32,8 +32,7 @@ class LeaderEpochs:
         self.dirty = False
         """Whether the file does not show this yet."""
         self._doubted: Entries = ()
-        self._found_up_to = 0
-        """The offset behind the last batch that a recovery found."""
+        """What the file said of offsets that a recovery has not come to yet."""
 
     def _replace(self, entries: Entries) -> None:
         if entries != self.entries:
@@ -61,7 +60,7 @@ class LeaderEpochs:
 
     def doubt_from(self, offset: int) -> None:
         """The entries at or above offset may be of what was cut since: the batches found there tell."""
-        self._doubted, self._found_up_to = tuple(entry for entry in self.entries if entry[1] >= offset), offset
+        self._doubted = tuple(entry for entry in self.entries if entry[1] >= offset)
         self.truncate_from_end(offset)
 
     def find(self, epoch: int, base_offset: int, next_offset: int) -> None:
@@ -70,13 +69,13 @@ class LeaderEpochs:
         Compaction may have removed the first batches of an epoch, or all: what was doubted and lies in the hole before
         this batch still holds.
         """
-        if epoch > self.latest_epoch:
-            for doubted, start in self._doubted:
-                if self.latest_epoch < doubted <= epoch and self._found_up_to <= start <= base_offset:
-                    self.assign(doubted, start)
+        while self._doubted and self._doubted[0][1] < next_offset:
+            (doubted, start), *rest = self._doubted
+            self._doubted = tuple(rest)
+            if self.latest_epoch < doubted <= epoch and start <= base_offset:
+                self.assign(doubted, start)
         if epoch > self.latest_epoch:
             self.assign(epoch, base_offset)
-        self._found_up_to = next_offset
 
     def truncate_from_end(self, offset: int) -> None:
         """Drop the epochs that begin at or above offset."""
