@@ -15,9 +15,9 @@ def test_a_year_in_which_nothing_happens_takes_no_time() -> None:
     simulation = Simulation(seed=1)
     machine = simulation.machine("a")
     task = machine.create_task(asyncio.sleep(365 * 86_400, "over"))
-    began = time.process_time()
+    began = time.thread_time()
     assert simulation.run(366 * 86_400, task.done)
-    assert time.process_time() - began < 1
+    assert time.thread_time() - began < 1
     assert task.result() == "over"
     assert simulation.now >= STARTED_AT_S + 365 * 86_400
 
