@@ -15,6 +15,7 @@ NO_LIMIT = (1 << 31) - 1
 PRODUCE, FETCH, OFFSET_FOR_LEADER_EPOCH = 0, 1, 23
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION = 4, 5, 6, 27, 56
 ALTER_REPLICA_LOG_DIRS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS = 34, 43, 46
+JOIN_GROUP, CREATE_ACLS, DELETE_ACLS, CONSUMER_GROUP_HEARTBEAT = 11, 30, 31, 68
 
 LARGE_REQUESTS = frozenset((PRODUCE, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION))
 """API keys of requests that hold record batches or speak of all a cluster's partitions: socket.request.max.bytes."""
@@ -31,9 +32,13 @@ MOST_AT_ONCE = 2_000
 MOST_ELEMENTS = 50_000
 """Elements in all arrays of one request."""
 MOST_ELEMENTS_OF = {
+    JOIN_GROUP: MOST_AT_ONCE,
+    CREATE_ACLS: 10_000,
+    DELETE_ACLS: 10_000,
     ALTER_REPLICA_LOG_DIRS: 12_500,
     ELECT_LEADERS: 12_500,
     LIST_PARTITION_REASSIGNMENTS: 12_500,
+    CONSUMER_GROUP_HEARTBEAT: 25_000,
     FETCH: 100_000,
     OFFSET_FOR_LEADER_EPOCH: 100_000,
     LEADER_AND_ISR: 4_000_000,
@@ -42,7 +47,10 @@ MOST_ELEMENTS_OF = {
     WRITE_TXN_MARKERS: 4_000_000,
     ALTER_PARTITION: 4_000_000,
 }
-"""What brokers send holds an element for each partition, or several. Four plain numbers count as one element."""
+"""What brokers send holds an element for each partition, or several. Four plain numbers count as one element.
+
+A member names few protocols; a rule, a heartbeat's subscription are taken in one turn of the loop, and so have less.
+"""
 
 
 BROKER_REQUESTS = frozenset((LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, 7, WRITE_TXN_MARKERS, ALTER_PARTITION, 67))

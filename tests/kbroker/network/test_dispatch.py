@@ -6,7 +6,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +26,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.headers import decode_response, encode_request
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.groups import JoinGroupRequest
 from kbroker.protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -35,7 +36,7 @@ from kbroker.protocol.messages.metadata import (
 from kbroker.protocol.messages.offsets import ListOffsetsRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.replication import AllocateProducerIdsRequest, StopReplicaRequest
-from kbroker.protocol.schema import schema_of
+from kbroker.protocol.schema import Message, schema_of
 from kbroker.security.authorizer import EVERYTHING
 from kbroker.security.quotas import ANY, REQUESTED, ClientQuotas, Entity
 from tests.protocol.frames import joined
@@ -239,9 +240,20 @@ def test_what_only_brokers_send_is_refused_on_the_clients_listener(
         assert refused.error_code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # type: ignore[attr-defined]
 
 
+def frame_of(request: Message, version: int) -> memoryview:
+    return memoryview(joined(encode_request(request, version, 9, "t"))[4:])
+
+
 def metadata_frame(topics: int) -> memoryview:
-    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")] * topics)
-    return memoryview(joined(encode_request(request, 8, 9, "t"))[4:])
+    return frame_of(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")] * topics), 8)
+
+
+def join_frame(protocols: int) -> memoryview:
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="p", metadata=bytes(20))
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=1, member_id="", protocol_type="p", protocols=[protocol] * protocols
+    )
+    return frame_of(request, 5)
 
 
 async def served(frame: memoryview) -> Any:
@@ -252,14 +264,23 @@ async def served(frame: memoryview) -> Any:
 
 
 @pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize(
+    ("request_type", "frame_with", "most"),
+    [(MetadataRequest, metadata_frame, MOST_ELEMENTS), (JoinGroupRequest, join_frame, MOST_AT_ONCE)],
+    ids=["Metadata", "JoinGroup"],
+)
 async def test_a_request_of_more_elements_than_its_api_may_have_ends_the_connection(
-    handlers: dict[int, Any], more: int
+    handlers: dict[int, Any],
+    request_type: type[Message],
+    frame_with: Callable[[int], memoryview],
+    most: int,
+    more: int,
 ) -> None:
-    @handles(MetadataRequest, nothing("a test"))
+    @handles(request_type, nothing("a test"))
     def handler(services: Any, ctx: RequestContext, request: Any) -> None:
-        assert len(request.topics) == MOST_ELEMENTS
+        assert len(getattr(request, "topics", ()) or request.protocols) == most
 
-    outcome = await served(metadata_frame(MOST_ELEMENTS + more))
+    outcome = await served(frame_with(most + more))
     if more:
         assert "1 elements more than are allowed" in str(outcome)
     else:
