@@ -111,6 +111,7 @@ def thread_of(member: Member, bootstrap: str, topic: str, assignor: str, seen: S
     finally:
         leave.set()
         thread.join(LIMIT_S)
+        assert not thread.is_alive(), f"{member.__name__} does not leave"
 
 
 @contextmanager
@@ -208,7 +209,9 @@ async def test_members_of_python_and_c_libraries_share_with_ours(
             await ours.poll_until(lambda: len({*ours.seen, *theirs}) == RECORDS)
             assert theirs
             assert ours.seen
-            await asyncio.to_thread(stack.close)
+            leaving = asyncio.ensure_future(asyncio.to_thread(stack.close))
+            await ours.poll_until(leaving.done)  # who leaves in a rebalance waits for those that poll
+            await leaving
             await ours.poll_until(lambda: sum(ours.shares) == PARTITIONS)
         finally:
             await ours.close()
