@@ -372,6 +372,7 @@ def play(seed: int) -> None:
         raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [0, *(pytest.param(batch, marks=pytest.mark.slow) for batch in range(1, BATCHES))])
 def test_every_history_keeps_the_invariants_and_settles(batch: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "kbroker.controller")

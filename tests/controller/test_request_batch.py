@@ -95,6 +95,7 @@ def test_long_work_pauses(state: ControllerState) -> None:
     assert sum(isinstance(order, Pause) for order in batch.send()) >= 8
 
 
+@pytest.mark.slow
 def test_more_partitions_than_an_update_should_hold_are_told_of_in_several(state: ControllerState) -> None:
     every = ReplicaAssignment((1, 2))
     added = state.add_topic("u", TopicAssignment(b"u" * 16, dict.fromkeys(range(PARTITIONS_PER_UPDATE + 1), every)))

@@ -252,6 +252,7 @@ async def test_a_failure_is_told_to_the_caller_and_what_is_half_done_is_taken_up
     await until(lambda: two.channels.leaders.get(2) == {("t", 0): 1})
 
 
+@pytest.mark.slow
 async def test_what_zookeeper_refuses_ends_in_an_answer_too(start: StartNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node = await start(1)
     await node.session.create_topics([topic("t", [1])])
@@ -374,6 +375,7 @@ async def test_a_node_that_nobody_understands_keeps_no_other_from_being_served(
     assert node.runner.controller_epoch == epoch + 1
 
 
+@pytest.mark.slow
 async def test_without_an_epoch_there_is_no_controller_and_the_log_says_why(
     start: StartNode, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -387,6 +389,7 @@ async def test_without_an_epoch_there_is_no_controller_and_the_log_says_why(
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_controller_whose_node_names_nobody_runs_again(
     start: StartNode, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -25,6 +25,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     return found
 
 
+@pytest.mark.slow
 def test_a_take_over_reads_each_node_once_and_tells_each_broker_in_a_few_requests(cluster: SimulatedCluster) -> None:
     story = cluster.tell("takes over", cluster.runner.start)
     there = SHAPE.brokers - 1
@@ -51,6 +52,7 @@ def test_a_broker_that_dies_and_one_that_comes_cost_each_broker_a_few_requests(c
     cluster.runner.state.check()
 
 
+@pytest.mark.slow
 def test_a_controller_that_is_dismissed_takes_over_again_and_tells_each_broker_once(cluster: SimulatedCluster) -> None:
     cluster.tell("takes over", cluster.runner.start)
     epoch, there = cluster.runner.controller_epoch, SHAPE.brokers - 1
@@ -62,6 +64,7 @@ def test_a_controller_that_is_dismissed_takes_over_again_and_tells_each_broker_o
     cluster.runner.state.check()
 
 
+@pytest.mark.slow
 def test_what_a_term_knew_goes_in_many_turns_of_the_loop(
     cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def test_values_are_read_and_bad_ones_told_by_row() -> None:
     assert "not of the column's type" in malformed[3]
 
 
+@pytest.mark.slow
 def test_framed_values_are_read_with_the_schema_that_wrote_them(registry: FakeRegistry) -> None:
     column = avro_columns.AvroColumn(KIND, "", framed=True, registry=Registry(registry.url))
     values = [SEVEN, struct.pack(">bI", 0, 2) + b"\x02x\x10", b"\x01zz", b"\0\0\0\0\x63"]

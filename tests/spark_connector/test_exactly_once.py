@@ -105,6 +105,7 @@ def dying(name: str, calls: int) -> Iterator[None]:
         setattr(PlainTransactions, name, whole)
 
 
+@pytest.mark.slow
 def test_batches_are_written_and_remembered(query: Query) -> None:
     for batch in range(3):
         term = query.begin()
@@ -142,6 +143,7 @@ def test_participants_are_coordinated_where_the_decision_is(query: Query) -> Non
     assert query.read() == ["a", "b", "c", "d"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", [0, 1])
 @pytest.mark.parametrize("places", [0, 7], ids=["nowhere", "among others"])
 def test_what_was_decided_is_finished_though_ids_are_placed_otherwise_by_then(
@@ -206,6 +208,7 @@ def test_a_batch_that_failed_is_aborted_unless_it_was_decided(query: Query) -> N
     assert query.read() == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_a_batch_whose_end_the_ledger_does_not_hear_of_is_written_all_the_same(query: Query) -> None:
     def fail(self: Any, *arguments: Any) -> None:
         if b'"done"' in arguments[3]:

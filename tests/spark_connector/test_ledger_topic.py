@@ -40,6 +40,7 @@ def test_the_newest_committed_value_of_each_key_is_read(cluster: PlainCluster, t
     assert ledger.read(place) == {b"a": b"2"}, "as another process reads it"
 
 
+@pytest.mark.slow
 def test_another_querys_open_transaction_hides_nothing_it_is_waited_for(
     cluster: PlainCluster, topic_name: str, bootstrap: str
 ) -> None:

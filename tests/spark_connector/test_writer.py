@@ -13,6 +13,7 @@ sink_layout = pytest.importorskip("kbroker.spark_connector.sink_layout")
 OPTIONS, LAYOUT = WriteOptions("h:1", topic="t"), sink_layout.SinkLayout(names=("value",), value="value")
 
 
+@pytest.mark.slow
 def test_commit_and_abort_tell_what_the_tasks_wrote(caplog: pytest.LogCaptureFixture) -> None:
     message = pickle.loads(pickle.dumps(row_sender.RowsWritten(5, 400, {("t", 0): (0, 2), ("t", 1): (7, 8)})))
     stream, batch = writer.StreamWriter(OPTIONS, LAYOUT), writer.BatchWriter(OPTIONS, LAYOUT)

@@ -103,6 +103,7 @@ def test_random_bytes_after_connect_end_that_connection(served: BrokerProcess) -
             peer.receive()
 
 
+@pytest.mark.slow
 def test_many_announced_huge_frames_take_no_memory(served: BrokerProcess) -> None:
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(Peer(served)) for _ in range(200)]

@@ -14,6 +14,7 @@ from tests.kbroker.replica.test_segment_mender import contents, files, fill, fli
 NO_ROUNDS = {"log.scrub.interval.ms": "0", "min.insync.replicas": "1", "log.scrub.max.bytes.per.second": "1e9"}
 
 
+@pytest.mark.slow
 def test_healthy_logs_are_read_whole_and_all_is_good(
     broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

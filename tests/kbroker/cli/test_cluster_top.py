@@ -81,6 +81,7 @@ def test_a_partition_that_is_shorter_than_before_takes_nothing_off_what_others_g
     assert topic_rows(now, before)[0]["records_per_s"] == 10.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "silent",
     ["answer_seconds", "describe_cluster", "list_offsets", "describe_log_dirs", "list_groups", "list_group_offsets"],

@@ -45,12 +45,14 @@ def test_it_ends_after_the_wanted_number(topic: str) -> None:
     assert succeed("topic", "consume", topic, "-n", "3") == "value 0\nvalue 1\nvalue 2\n"
 
 
+@pytest.mark.slow
 def test_records_are_written_as_the_format_says(topic: str) -> None:
     read = succeed("topic", "consume", topic, "-n", "1", "-f", r"%t/%p/%o/%k/%v/%h\t\n")
     assert read == f"{topic}/1/0/key-0/value 0/source=test\t\n"
     assert succeed("topic", "consume", topic, "-n", "1", "-K", "=") == "key-0=value 0\n"
 
 
+@pytest.mark.slow
 def test_whole_records_are_written_as_json_lines_yaml_and_a_table(topic: str) -> None:
     first, second = (
         json.loads(line) for line in succeed("topic", "consume", topic, "-n", "2", "--format", "json").splitlines()
@@ -104,6 +106,7 @@ def test_a_reader_that_goes_away_is_no_traceback(topic: str) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_does_not_exist_is_told_in_a_line(topic: str) -> None:
     assert "no-such-topic" in fail("topic", "consume", "no-such-topic", "-e")
     assert "isolation" in fail("topic", "consume", topic, "-X", "isolation.level=bogus")
@@ -114,6 +117,7 @@ def test_wrong_usage_exits_with_2(topic: str, arguments: tuple[str, ...]) -> Non
     assert kbroker("topic", "consume", topic, *arguments).returncode == 2
 
 
+@pytest.mark.slow
 def test_only_records_with_the_key_the_text_and_the_headers_come(topic: str) -> None:
     assert succeed("topic", "consume", topic, "-e", "--key", "key-7") == "value 7\n"
     assert succeed("topic", "consume", topic, "-e", "--grep", "value 1[0-2]$") == "value 10\nvalue 11\nvalue 12\n"
@@ -137,6 +141,7 @@ def test_a_member_that_wants_a_number_of_records_commits_no_more_than_it_looked_
     assert succeed("topic", "consume", topic, "--group", group, "-e", "-n", "1") == "value 5\n"
 
 
+@pytest.mark.slow
 def test_reading_may_end_at_a_time(topic_name: str) -> None:
     succeed("topic", "create", topic_name, "-c", "retention.ms=-1")
     with Producer(os.environ["KBROKER_BOOTSTRAP"]) as producer:
@@ -149,6 +154,7 @@ def test_reading_may_end_at_a_time(topic_name: str) -> None:
     assert kbroker("topic", "consume", topic_name, "-o", "start", "-o", "end").returncode == 2
 
 
+@pytest.mark.slow
 def test_several_topics_or_a_pattern_are_read(topic_name: str) -> None:
     for number in (1, 2):
         succeed("topic", "create", f"{topic_name}.{number}")

@@ -122,6 +122,7 @@ def test_what_pages_say_can_be_typed(
     assert (tmp_path / "reader-of-backups.md" / "flights-today.parquet").exists()
 
 
+@pytest.mark.slow
 def test_every_command_of_every_page_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for needed in ("server.properties", "flights.parquet"):

@@ -75,6 +75,7 @@ def test_groups_and_single_offsets_are_deleted(topic: str) -> None:
     assert "GROUP_ID_NOT_FOUND" in fail("group", "delete", topic)
 
 
+@pytest.mark.slow
 def test_a_member_reads_on_where_its_group_was(topic: str) -> None:
     assert succeed("topic", "consume", topic, "--group", topic, "--exit") == "c\n"
     assert [row["lag"] for row in rows("group", "describe", topic)] == [0, 0]

@@ -54,6 +54,7 @@ def test_csv_and_lines_of_json_go_too_also_from_standard_input(topic: str, tmp_p
     assert [record["value"] for record in records(topic)] == ['{"n":2,"t":"y"}', '{"n":3}', '{"n":4}', "x", "y"]
 
 
+@pytest.mark.slow
 def test_what_was_sent_before_bad_input_is_written_and_said(
     topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

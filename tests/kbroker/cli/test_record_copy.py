@@ -49,6 +49,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.ndjson"])
 def test_rows_come_back_as_they_were_sent(topic: str, name: str) -> None:
     done = kbroker("topic", "consume", topic, "-e", "--unpack", "--to", name)
@@ -60,6 +61,7 @@ def test_rows_come_back_as_they_were_sent(topic: str, name: str) -> None:
     assert sorted(values, key=lambda value: value["n"]) == [{"n": n, "text": f"ü{n}"} for n in range(30)]
 
 
+@pytest.mark.slow
 def test_whole_records_are_written_and_sent_again(topic: str) -> None:
     succeed("topic", "consume", topic, "-e", "--to", "out.parquet", "-p", "0")
     table = parquet.read_table("out.parquet")
@@ -111,6 +113,7 @@ def test_wrong_usage_exits_with_2_and_makes_no_file(topic: str, arguments: tuple
     assert Path("in.parquet").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_file_is_replaced_only_when_asked_and_none_is_made_of_what_is_not_there(topic: str) -> None:
     assert "no-such-topic" in fail("topic", "consume", "no-such-topic", "-e", "--to", "out.csv")
     assert not Path("out.csv").exists()

@@ -73,6 +73,7 @@ def test_an_abort_shuts_the_producer_out(topic: str, open_transaction: Producer)
     assert "TRANSACTIONAL_ID_NOT_FOUND" in fail("transaction", "abort", f"{topic}-none")
 
 
+@pytest.mark.slow
 def test_consume_leaves_out_what_is_not_committed_where_that_is_asked_for(
     topic: str, open_transaction: Producer
 ) -> None:

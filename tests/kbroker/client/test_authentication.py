@@ -162,6 +162,7 @@ def test_the_next_login_comes_near_the_end_of_the_last_ones_life() -> None:
     assert pause_s(0) == 0
 
 
+@pytest.mark.slow
 async def test_a_connection_in_use_logs_in_again_and_loses_no_request() -> None:
     async with sasl_server(max_reauth_ms=1_500) as server, connected(server, settings()) as connection:
         (served,) = server.connections

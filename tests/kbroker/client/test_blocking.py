@@ -19,6 +19,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.threads import client_threads
 
 
+@pytest.mark.slow
 def test_all_three_clients_work_without_a_loop(bootstrap: str, topic_name: str) -> None:
     before = client_threads()
     with Admin(bootstrap) as admin:

@@ -16,6 +16,7 @@ async def fill(bootstrap: str, topic: str, count: int) -> None:
             await producer.send(topic, b"%d" % i, partition=0, timestamp_ms=10_000 + i)
 
 
+@pytest.mark.slow
 async def test_seeking_goes_where_it_says(bootstrap: str, topic: str) -> None:
     await fill(bootstrap, topic, 500)
     first = TopicPartition(topic, 0)
@@ -121,6 +122,7 @@ async def test_without_a_reset_policy_a_seek_may_come_late_but_not_after_polling
             await consumer.poll(10)
 
 
+@pytest.mark.slow
 async def test_unknown_topics_and_wrong_arguments_are_told(bootstrap: str, topic: str) -> None:
     async with Consumer(bootstrap) as consumer:
         with pytest.raises(errors.UnknownTopicOrPartitionError):
@@ -160,6 +162,7 @@ async def test_a_closed_consumer_keeps_no_memory_and_its_batches_live_on(bootstr
     assert batch["value"].to_pylist() == [value] * batch.num_rows
 
 
+@pytest.mark.slow
 async def test_partitions_added_to_a_subscribed_topic_are_read_from_their_beginning(bootstrap: str, topic: str) -> None:
     async with Consumer(bootstrap, metadata_max_age_ms=200) as consumer, Producer(bootstrap) as producer:
         await consumer.subscribe([topic])

@@ -73,6 +73,7 @@ def test_a_call_that_is_given_up_before_it_has_begun_never_begins() -> None:
     assert not begun
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_call_of_a_closed_consumer_leaves_nothing_behind() -> None:
     consumer = Consumer("127.0.0.1:1")

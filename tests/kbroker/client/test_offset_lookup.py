@@ -11,6 +11,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.offsets import ListOffsetsResponse
 
 
+@pytest.mark.slow
 async def test_an_unknown_topic_is_an_error_at_once(bootstrap: str, topic: str) -> None:
     cluster = Cluster(AdminConfig.read({"bootstrap": bootstrap}))
     assert (await list_offsets(cluster, {TopicPartition(topic, 0): EARLIEST}))[TopicPartition(topic, 0)].offset == 0

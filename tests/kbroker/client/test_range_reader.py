@@ -91,6 +91,7 @@ def test_an_offset_that_is_gone_is_an_error_with_the_place(broker: BrokerProcess
         read(cluster, topic_name, 1_000, 1_001)
 
 
+@pytest.mark.slow
 def test_an_end_that_never_comes_ends_with_the_retries(broker: BrokerProcess, topic_name: str) -> None:
     fill(broker, topic_name, batches=1)
     with (

@@ -70,6 +70,7 @@ async def test_of_who_does_not_answer_nothing_is_told_and_nobody_waits_long(monk
             assert await record_ages(bootstrap, PATIENT, {(TopicPartition("t", 0), 0): 5}) == {}
 
 
+@pytest.mark.slow
 async def test_a_topic_that_is_gone_does_not_keep_the_others_from_being_told(
     broker: BrokerProcess, topic_name: str
 ) -> None:

@@ -570,6 +570,7 @@ async def test_ten_megabytes_in_place_of_a_token_are_not_read() -> None:
                 await honest.log_in()
 
 
+@pytest.mark.slow
 async def test_many_wrong_passwords_leave_few_lines_and_hold_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async with sasl_server() as server:
 

@@ -37,6 +37,7 @@ async def slowly(at_once: bytes, drop: bytes, gone: asyncio.Event) -> AsyncItera
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at_once", "drop"),
     [(HEAD, b" "), (b"", b"x"), (b"HTTP/1.0 200 OK\r\n", b"x"), (b"", b"HTTP/1.1 100 Continue\r\n\r\n")],

@@ -105,6 +105,7 @@ async def test_large_orders_for_brokers_are_refused_on_the_clients_listener() ->
             assert len(await broker.receive()) == 1_000_004
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("floods", [1, 20])
 async def test_buffers_full_of_small_frames_do_not_hold_up_another_client(floods: int) -> None:
     served: list[bytes] = []
@@ -285,6 +286,7 @@ async def test_a_higher_limit_lets_in_who_waits_and_a_lower_one_ends_the_most_si
             assert await second.receive() == b"c"
 
 
+@pytest.mark.slow
 async def test_a_much_lower_limit_ends_the_most_silent_ones_in_turns() -> None:
     async with serving(max_connections=1000) as server:
         address = ("127.0.0.1", server.ports["PLAINTEXT"])
@@ -302,6 +304,7 @@ async def test_a_much_lower_limit_ends_the_most_silent_ones_in_turns() -> None:
             client.close()
 
 
+@pytest.mark.slow
 async def test_who_connects_too_often_is_held_unserved_and_then_closed() -> None:
     rates = {"127.0.0.1": 1.0}
     async with serving(ip_rates=rates, rate_samples=2) as server, contextlib.AsyncExitStack() as stack:

@@ -1,6 +1,8 @@
 import asyncio
 from collections.abc import Iterable
 
+import pytest
+
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
@@ -43,6 +45,7 @@ async def found(bootstrap: str, topic: str, query: RecordQuery) -> list[bytes]:
         return values
 
 
+@pytest.mark.slow
 async def test_records_are_found_forwards_and_from_the_newest(broker: BrokerProcess, topic_name: str) -> None:
     await fill(broker.bootstrap, topic_name, (3_000, 10, 0))
 
@@ -82,6 +85,7 @@ async def test_a_live_tail_tells_what_comes_from_now_on(broker: BrokerProcess, t
         assert values == [b"new"]
 
 
+@pytest.mark.slow
 async def test_what_is_written_during_a_search_is_not_waited_for(broker: BrokerProcess, topic_name: str) -> None:
     await fill(broker.bootstrap, topic_name, (5,))
     async with (

@@ -326,6 +326,7 @@ async def test_a_leader_whose_answers_come_too_late_is_given_more_time_until_the
     await loop.close()
 
 
+@pytest.mark.slow
 async def test_a_leader_that_never_answers_is_given_so_much_time_and_told_of_again_and_again(
     copies: Copies, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

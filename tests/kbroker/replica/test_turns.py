@@ -50,6 +50,7 @@ async def test_long_work_lets_others_in_between() -> None:
     assert taken > 8
 
 
+@pytest.mark.slow
 async def test_much_work_at_once_shares_a_turn() -> None:
     longest = 0.0
 

@@ -32,6 +32,7 @@ def read_to_the_end(reader: Reader, keys: list[str]) -> list[Incoming]:
     return found
 
 
+@pytest.mark.slow
 def test_records_are_sent_read_and_committed(library: Library, topic_name: str) -> None:
     library.create_topic(topic_name, 2, 1, {"retention.ms": "-1"})
     assert library.topics()[topic_name] == 2
@@ -54,6 +55,7 @@ def test_records_are_sent_read_and_committed(library: Library, topic_name: str) 
     library.delete_topics([topic_name])
 
 
+@pytest.mark.slow
 def test_only_committed_transactions_are_read_and_markers_are_passed(library: Library, topic_name: str) -> None:
     library.create_topic(topic_name, 1, 1, {})
     key = f"{topic_name}:0"

@@ -24,6 +24,7 @@ async def test_offsets_without_a_membership_are_stored_and_found(bootstrap: str,
         await cluster.close()
 
 
+@pytest.mark.slow
 async def test_refusals_are_raised_and_told(bootstrap: str, topic: str) -> None:
     cluster = Cluster(AdminConfig(bootstrap=bootstrap))
     told: list[ErrorCode] = []

@@ -251,6 +251,7 @@ async def test_a_rebalance_can_be_asked_for(bootstrap: str, topic: str) -> None:
         assert await consumer.committed([(topic, 0)], timeout=20) == {TopicPartition(topic, 0): OffsetAndMetadata(3)}
 
 
+@pytest.mark.slow
 async def test_a_pattern_takes_in_topics_that_come_later(bootstrap: str, topic: str) -> None:
     async with member(bootstrap, topic, metadata_max_age_ms=200) as consumer, Admin(bootstrap) as admin:
         await consumer.subscribe(pattern=f"{topic}.*")
@@ -272,6 +273,7 @@ async def test_partitions_and_topics_that_come_later_are_read(bootstrap: str, to
         await poll_until(lambda: len(consumer.assignment()) == 5, consumer)
 
 
+@pytest.mark.slow
 async def test_who_stays_away_from_poll_loses_its_partitions_and_comes_back(bootstrap: str, topic: str) -> None:
     diary = Diary()
     async with member(bootstrap, topic, max_poll_interval_ms=1000) as first, member(bootstrap, topic) as second:
