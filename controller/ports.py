@@ -15,7 +15,8 @@ class BrokerChannels(Protocol):
     """
 
     def add_broker(self, broker_id: int, host: str, port: int, on_behind: Callable[[], None]) -> None:
-        """Open a channel; the broker may not answer yet. An existing one is replaced, its queue dropped.
+        """Open a channel; the broker may not answer yet. One that is open moves to the address with all that waits:
+        orders are given once, and who was made a leader by one that is lost would never hear of it.
 
         `on_behind` is called (on the loop) when too much waits: all of it is dropped then, but for what takes
         partitions out of the broker's metadata, since nobody tells of these again. It is called, too, some seconds

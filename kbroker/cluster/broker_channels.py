@@ -90,10 +90,26 @@ class _Channel:
                     unexpected = None if isinstance(error, OSError | KafkaError) else error
                     log.warning(text, self.broker_id, *self.address, kind, error, exc_info=unexpected)
                     self.is_reachable = False
-                self.queue.extendleft(reversed(self.in_flight))
-                self.in_flight.clear()
-                await self.close()
+                await self._take_back()
                 await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _take_back(self) -> None:
+        """What was sent and not answered goes again, on another connection."""
+        self.queue.extendleft(reversed(self.in_flight))
+        self.in_flight.clear()
+        await self.close()
+
+    def move(self, address: tuple[str, int]) -> None:
+        """Go on at another address, with all that waits or was not answered: nobody tells of it again."""
+        self.address, self.is_reachable = address, True
+        before = self.task
+        before.cancel()
+        self.task = asyncio.create_task(self._go_on(before), name=before.get_name())
+
+    async def _go_on(self, before: asyncio.Task[None]) -> None:
+        await asyncio.gather(before, return_exceptions=True)
+        await self._take_back()
+        await self._run()
 
     async def _exchange(self) -> None:
         """Keep some requests on their way; OSError or KafkaError when an answer is late or the connection ends."""
@@ -205,12 +221,16 @@ class BrokerChannels:
         self._stopping: set[asyncio.Task[None]] = set()
 
     def add_broker(self, broker_id: int, host: str, port: int, on_behind: Callable[[], None] = lambda: None) -> None:
-        """Open a channel; the broker may not answer yet. An existing one is replaced, its queue dropped.
+        """Open a channel; the broker may not answer yet. One that is open moves to the address with all that waits.
 
         `on_behind` is called when so much waited that it was dropped, and some seconds after something could not be
         encoded: the broker is to be told everything anew.
         """
-        self.remove_broker(broker_id)
+        known = self._channels.get(broker_id)
+        if known is not None:
+            known.on_behind = on_behind
+            known.move((host, port))
+            return
         self._channels[broker_id] = _Channel(
             broker_id,
             (host, port),

@@ -331,7 +331,7 @@ class Controller:
     def _reach(self, instruction: Instruction) -> None:
         match instruction:
             case OpenChannel(broker_id, _, _):
-                self.channels[broker_id] = deque()
+                self.channels.setdefault(broker_id, deque())
             case CloseChannel(broker_id):
                 self.channels.pop(broker_id, None)
             case Send(broker_id, _, _):

@@ -1,10 +1,11 @@
 """Thousands of random histories of a cluster against what must always hold.
 
-Brokers come, go and lose sessions or disks; controllers are replaced between any two instructions, and the one before
-goes on until ZooKeeper refuses it; topics are made, grown and deleted, replicas moved and moves taken back; leaders
-append, followers copy, ISRs shrink and grow. After each step: at most one leader per epoch, leader in ISR, epochs only
-grow, and every in-sync replica has all that was acknowledged. In the end everybody is there and the cluster must
-settle: all partitions led and in sync, moves and deletions done, brokers agreeing with ZooKeeper.
+Brokers come, go, move to other addresses and lose sessions or disks; controllers are replaced between any two
+instructions, and the one before goes on until ZooKeeper refuses it; topics are made, grown and deleted, replicas moved
+and moves taken back; leaders append, followers copy, ISRs shrink and grow. After each step: at most one leader per
+epoch, leader in ISR, epochs only grow, and every in-sync replica has all that was acknowledged. In the end everybody is
+there and the cluster must settle: all partitions led and in sync, moves and deletions done, brokers agreeing with
+ZooKeeper.
 
     KBROKER_HISTORIES=100000 pytest tests/controller/test_histories.py        more of them
     KBROKER_HISTORY=1234 pytest tests/controller/test_histories.py            one again, by the number in the failure
@@ -19,6 +20,7 @@ import os
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -162,6 +164,15 @@ class History:
             waiting = controller.channels[broker_id]
             controller.channels[broker_id] = deque(each for each in waiting if tells_of_deletions(each.request))
             controller.queue.append(events.BrokerFellBehind(broker_id))
+
+    def change_address(self) -> None:
+        """What a broker advertises is altered while it runs: the registration changes, the epoch stays."""
+        if self.cluster.registered:
+            known = self.cluster.registered[self.random.choice(sorted(self.cluster.registered))]
+            (endpoint,) = known.endpoints
+            moved = replace(endpoint, port=endpoint.port + 1)
+            self.cluster.registered[known.broker_id] = replace(known, endpoints=(moved,))
+            self.cluster.changed("brokers")
 
     def lose_directory(self) -> None:
         broker = self.cluster.brokers[self.random.choice(BROKERS)]
@@ -348,6 +359,7 @@ EVENTS = {
     History.tell_zombies: 1,
     History.shut_down_broker: 1,
     History.fall_behind: 1,
+    History.change_address: 1,
     History.lose_directory: 1,
     History.create_topic: 2,
     History.add_partition: 1,

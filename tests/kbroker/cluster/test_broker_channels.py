@@ -151,6 +151,41 @@ async def test_a_broker_that_hangs_delays_only_itself(channels: BrokerChannels) 
     await healthy.server.stop(0.1)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_what_waits_for_a_broker_goes_with_it_to_another_address(
+    channels: BrokerChannels, is_there: bool
+) -> None:
+    before, after = Broker(silent=True), Broker()
+    if not is_there:
+        await before.server.stop(0)
+    answers: list[Any] = []
+    channels.add_broker(2, "127.0.0.1", before.port)
+    for number in range(8):
+        channels.send(2, request(number), 5, lambda answer, number=number: answers.append(number))  # type: ignore[misc]
+    if is_there:
+        await until(before.seen, 1)
+    channels.add_broker(2, "127.0.0.1", after.port)
+    channels.send(2, request(8), 5, lambda answer: answers.append(8))
+    await until(answers, 9)
+    assert answers == list(range(9)), "once, and in order"
+    assert len(after.seen) == 9
+    await before.server.stop(0)
+    await after.server.stop(0)
+
+
+async def test_a_broker_that_moves_twice_and_goes_leaves_nothing_behind(channels: BrokerChannels) -> None:
+    broker = Broker()
+    channels.add_broker(2, "127.0.0.1", broker.port)
+    first = channels._channels[2].task
+    for _ in range(2):
+        channels.add_broker(2, "127.0.0.1", broker.port)
+    last = channels._channels[2].task
+    await channels.close()
+    assert first.done()
+    assert last.done()
+    await broker.server.stop(0)
+
+
 async def test_a_removed_broker_is_not_written_to_and_calls_nobody_back(channels: BrokerChannels) -> None:
     broker = Broker(silent=True)
     answers: list[Any] = []
