@@ -245,6 +245,7 @@ def _delete_records(
 ) -> Generator[None, None, DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]]:
     metadata = services.metadata
     waiting = DelayedAnswer(request.timeout_ms, lambda results: results)
+    waiting.hold()  # what is waited for so far must not be all there is
     results: list[KafkaError | HostedPartition] = waiting.results
     refusals: dict[ErrorCode, KafkaError] = {}
     for topic in request.topics:
@@ -255,13 +256,13 @@ def _delete_records(
                 results.append(_delete(services, topic.name, wanted.partition_index, wanted.offset))
             except KafkaError as error:  # there may be many: one for each code, without a traceback
                 results.append(refusals.setdefault(error.code, KafkaError(error.code)))
-    for place, result in enumerate(results):  # in one go: what was waited for so far must not be all there is
+    for place, result in enumerate(results):
         if not isinstance(result, KafkaError) and result.low_watermark(metadata.brokers) < result.log.log_start_offset:
             waiting.wait_for(place, result.deletions, result.log.log_start_offset)
+        yield
+    deleted = waiting.release()
     answer = _deletion_answer(request, version, results, metadata.brokers)
-    if waiting.future is not None:
-        return _when_deleted(waiting.future, answer)
-    return (yield from answer)
+    return (yield from answer) if deleted.done() else _when_deleted(deleted, answer)
 
 
 async def _when_deleted(

@@ -99,15 +99,21 @@ def produce(
         ctx.may_be_overtaken = True
         _let_go_of_records(request)
     elif transaction is not None:  # another broker is asked, or a record is written that lets partitions take part
-        loop = asyncio.get_running_loop()
-        transaction.then = lambda: loop.call_soon(_let_overtake, ctx, request, answer)
+        _let_overtake_once_verified(ctx, request, answer, transaction)
     return answer.future
 
 
+def _let_overtake_once_verified(
+    ctx: RequestContext, request: ProduceRequest, answer: DelayedAnswer, transaction: ProducedTransaction
+) -> None:
+    loop = asyncio.get_running_loop()
+    transaction.then = lambda: loop.call_soon(_let_overtake, ctx, request, answer)
+
+
 def _let_overtake(ctx: RequestContext, request: ProduceRequest, answer: DelayedAnswer) -> None:
-    """What waited for its verification is in the logs, or refused: only replication is waited for."""
+    """All is in the logs, or refused, after a while: only replication is waited for."""
     assert answer.future is not None
-    if not answer.needs_request and not answer.future.done():
+    if ctx.late is None and not answer.needs_request and not answer.future.done():
         _let_go_of_records(request)
         ctx.let_overtake()
 
@@ -134,15 +140,23 @@ def _append_in_turns(
             _append(services, ctx, request, topic.name, portion, answer, refused, transaction)
             yield
     if transaction is not None:
+        _let_overtake_once_verified(ctx, request, answer, transaction)
         transaction.ask()
-    return _answer_later(services, ctx, request, answer.release())
+    answer.release()
+    if not answer.needs_request:
+        ctx.may_be_overtaken = True  # looked at if this has taken no more than one turn
+        _let_go_of_records(request)
+    return _answer_later(services, ctx, request, answer)
 
 
 async def _answer_later(
-    services: Services, ctx: RequestContext, request: ProduceRequest, outcomes: Awaitable[Sequence[Outcome]]
+    services: Services, ctx: RequestContext, request: ProduceRequest, answer: DelayedAnswer
 ) -> ProduceResponse | None:
     """Make the response for very many batches once all is known of them."""
-    return await finished(in_turns(_answer_in_turns(services, ctx, request, await outcomes)))
+    assert answer.future is not None
+    _let_overtake(ctx, request, answer)
+    outcomes: Sequence[Outcome] = await answer.future
+    return await finished(in_turns(_answer_in_turns(services, ctx, request, outcomes)))
 
 
 def _append(

@@ -47,11 +47,16 @@ class Outgoing:
         return self.flush()
 
     def flush(self) -> bool:
-        """Write until all parts are out (True) or the socket is full. Raises OSError as `send` does."""
+        """Write until all parts are out (True), the socket is full, or these were many parts: go on in the next turn of
+        the loop. Raises OSError as `send` does.
+        """
         parts = self._parts
         assert parts is not None
+        most = self._index + MOST_PARTS_AT_ONCE
         try:
             while self._index < len(parts):
+                if self._index >= most:
+                    return False
                 part = parts[self._index]
                 if hasattr(part, "fileno") and part.size > SMALL_FILE_PART:
                     is_full = self._flush_file(parts, part)

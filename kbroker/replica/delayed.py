@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -206,8 +206,11 @@ class Fetch(Protocol):
     cold: list[ColdRead]
     """What the last attempt left out because it is not in memory."""
 
-    def is_enough(self, changed: Iterable[HostedPartition]) -> bool:
-        """Look at the partitions that have changed: is there enough by now, or something to be told at once?"""
+    def is_enough(self, changed: Collection[HostedPartition]) -> bool | Awaitable[bool]:
+        """Look at the partitions that have changed: is there enough by now, or something to be told at once?
+
+        Of very many it may be an awaitable: nothing else is to be asked before that is done.
+        """
 
     def attempt(self, final: bool, patient: bool = False) -> Any:
         """Return the answer; None when there is too little (unless `final`), or (unless `patient`) all there is is not
@@ -249,7 +252,7 @@ class DelayedFetch:
         self._fetch = fetch
         self._read_ahead = read_ahead
         self._attempt: asyncio.Future[Any] | None = None
-        """An attempt in turns that is under way."""
+        """An attempt, or a look at what has changed, in turns that is under way."""
         self._is_reading = False
         self._is_time_over = False
         self._hosted = list(hosted)
@@ -284,10 +287,26 @@ class DelayedFetch:
         except Exception as error:
             self.reply.set_exception(error)
             return
+        if isinstance(is_enough, Awaitable):
+            self._attempt = asyncio.ensure_future(is_enough)
+            self._attempt.add_done_callback(self._looked)
+            return
+        self._pause()
         if is_enough:
             self._try(final=True)
+
+    def _pause(self) -> None:
         self._check_at = self._loop.time() + self._pause_s
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+
+    def _looked(self, look: asyncio.Future[bool]) -> None:
+        """All that had changed was looked at in turns."""
+        self._pause()
+        if self._has_ended(look):
+            return
+        if look.result():
+            self._try(final=True)
+        self._go_on()
 
     def end_soon(self) -> None:
         """Answer with what there is, as soon as the loop comes to it."""
@@ -315,21 +334,32 @@ class DelayedFetch:
         self._read_what_is_cold()
 
     def _tried(self, attempt: asyncio.Future[Any]) -> None:
-        """An attempt in turns is over; what has come up meanwhile has its turn now."""
-        self._attempt = None
-        if self.reply.done():
-            return
-        error = attempt.exception()
-        if error is not None:
-            self.reply.set_exception(error)
+        """An attempt in turns is over."""
+        if self._has_ended(attempt):
             return
         if attempt.result() is not None:
             self.reply.set_result(attempt.result())
         self._read_what_is_cold()
+        self._go_on()
+
+    def _has_ended(self, attempt: asyncio.Future[Any]) -> bool:
+        """Whether there is nothing to wait for any more; else nothing is under way now."""
+        self._attempt = None
+        if self.reply.done():
+            return True
+        error = attempt.exception()
+        if error is not None:
+            self.reply.set_exception(error)
+        return error is not None
+
+    def _go_on(self) -> None:
+        """What has come up during work in turns has its turn now, or after the pause."""
+        if self.reply.done() or self._attempt is not None:
+            return
         if self._is_time_over and not self._is_reading:
             self._try(final=True)
         elif self._changed and self._scheduled is None:
-            self._check()
+            self._scheduled = self._loop.call_at(self._check_at, self._check)
 
     def _read_what_is_cold(self) -> None:
         """Have it brought into memory: to be sent now, or with the next fetch."""

@@ -11,7 +11,7 @@ A partition of an incremental session that had nothing and has not changed since
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Container, Generator, Iterable, Sequence
 from typing import Any, Protocol
 
 from kbroker.cluster.metadata_cache import MetadataCache
@@ -36,8 +36,11 @@ NOTHING = b""
 MENDING = -2
 """Replica id in a Fetch of a broker that mends what it has: it reads as consumers do, and is no follower."""
 READ_COMMITTED = 1
-MOST_AT_ONCE = 2_000
-"""Partitions that are read in one go: they take some milliseconds."""
+MOST_AT_ONCE = 100
+"""Partitions that are looked at, and read, in one go: that takes a few milliseconds."""
+READ_PORTION = 20
+MOST_KEPT_AT_ONCE = 2_000
+"""Partitions that were read already and are put together in one go."""
 LONGEST_WAIT_MS = 60_000
 """An answer with nothing in it is as good as none: whoever wants to wait longer asks again."""
 NOTE_INTERVAL_MS = 1_000
@@ -183,7 +186,7 @@ class PartitionFetch:
         if self._is_up_to_date:
             self._is_up_to_date = False
             is_whole = not (self.cold or self._is_held_back) and self._total <= parameters.max_bytes
-            if final and is_whole and len(self._kept) <= MOST_AT_ONCE:
+            if final and is_whole and len(self._kept) <= MOST_KEPT_AT_ONCE:
                 return self._answer(list(self._kept.items()), self._total)
         if len(self._context.targets) > MOST_AT_ONCE:
             return in_turns(self._attempt_in_turns(final, patient))
@@ -208,7 +211,7 @@ class PartitionFetch:
         self._is_held_back = False
         size, at_once, whole_batch, notes_idle = 0, False, self._parameters.version >= 3, self._notes_idle()
         answers: Answers = []
-        for portion in portions(self._context.targets):
+        for portion in portions(self._context.targets, READ_PORTION):
             budget = max(self._parameters.max_bytes - size, 0)
             found, found_size, is_news = self._read_all(portion, budget, whole_batch, notes_idle)
             answers += found
@@ -258,10 +261,31 @@ class PartitionFetch:
             or (self.by_log_end and hosted.log.log_end_offset > target.read_end_offset)
         ]
 
-    def is_enough(self, changed: Iterable[HostedPartition]) -> bool:
+    def is_enough(self, changed: Collection[HostedPartition]) -> bool | Awaitable[bool]:
         """Look at those of its partitions that have changed: is there enough now, or something to be told at once?"""
-        kept, parameters = self._kept, self._parameters
         self.cold = []
+        if len(changed) > READ_PORTION:
+            return in_turns(self._is_enough_in_turns(list(changed)))
+        is_enough = self._look_at(changed)
+        self._is_up_to_date = is_enough and self._is_whole()
+        return is_enough
+
+    def _is_enough_in_turns(self, changed: Sequence[HostedPartition]) -> Generator[None, None, bool]:
+        is_enough = False
+        for portion in portions(changed, READ_PORTION):
+            is_enough = self._look_at(portion) or is_enough
+            if self.cold:
+                break
+            yield
+        self._is_up_to_date = is_enough and self._is_whole() and not self.changed_meanwhile()
+        return is_enough
+
+    def _is_whole(self) -> bool:
+        return not self.cold and len(self._waiting) == len(self._context.targets)
+
+    def _look_at(self, changed: Iterable[HostedPartition]) -> bool:
+        """Read these: is there enough by now, or something that is not in memory, or is to be told at once?"""
+        kept, parameters = self._kept, self._parameters
         is_news = False
         for hosted in changed:
             target = self._waiting[hosted]
@@ -272,9 +296,7 @@ class PartitionFetch:
                 return True
             self._total = others + size_of(answer)
             is_news = is_news or self._is_news(answer)
-        is_enough = is_news or self._total >= parameters.min_bytes
-        self._is_up_to_date = is_enough and len(self._waiting) == len(self._context.targets)
-        return is_enough
+        return is_news or self._total >= parameters.min_bytes
 
     def _is_news(self, answer: PartitionData) -> bool:
         """Whether an answer is to be sent without waiting for more records.

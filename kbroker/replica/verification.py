@@ -18,8 +18,8 @@ from kbroker.cluster.transaction_verifier import Done, Errors, Key, Transaction
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from kbroker.replica.turns import in_turns, portions
 
-MOST_AT_ONCE = 500
-"""Batches of one request that are appended in one go, at once or when verified: that takes some ten milliseconds."""
+MOST_AT_ONCE = 100
+"""Batches of one request that are appended in one go, at once or when verified: that takes a few milliseconds."""
 APPENDED_AT_ONCE = 10
 
 PASSING = COORDINATOR_MOVED | frozenset(

@@ -31,6 +31,7 @@ def pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """Few partitions are read at once, very many in turns: the answers are the same."""
     if request.param == "in turns":
         monkeypatch.setattr("kbroker.replica.fetching.MOST_AT_ONCE", 0)
+        monkeypatch.setattr("kbroker.replica.fetching.READ_PORTION", 0)
         monkeypatch.setattr("kbroker.replica.turns.PORTION", 1)
         monkeypatch.setattr("kbroker.replica.turns.TURN_S", 10)  # one turn is enough for all of them
         monkeypatch.setattr(Played, "ctx", large(Played.ctx))

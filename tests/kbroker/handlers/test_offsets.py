@@ -201,6 +201,20 @@ async def test_deletion_is_answered_when_the_followers_have_done_it_too(played: 
     assert (topic.partitions[0].error_code, topic.partitions[0].low_watermark) == (0, 1)
 
 
+async def test_records_are_deleted_in_turns_however_often_a_partition_is_named(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.handlers.offsets.in_turns", drained)
+    await played.lead()
+    fill(played, 1, 2)
+    wanted = deletion(1)
+    wanted.topics[0].partitions *= 100
+    steps.clear()
+    answer = told(delete_records(played.services, played.ctx(2), wanted), 2).topics[0].partitions
+    assert [each.low_watermark for each in answer] == [1] * 100
+    assert steps == [1 + 100 + 100 + 1 + 100], "to move the log's start, to see who is behind, and for the answer"
+
+
 async def test_offsets_by_time_of_many_partitions_are_gathered_in_turns(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from kbroker.handlers.registry import CloseConnection
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.records.builder import BatchBuilder
-from kbroker.replica.turns import PORTION
+from kbroker.replica.turns import PORTION, TURN_S
 from kbroker.replica.verification import APPENDED_AT_ONCE, MOST_AT_ONCE
 from kbroker.segment.files import Files
 from kbroker.segment.log_config import LogConfig
@@ -354,11 +355,23 @@ async def test_very_many_batches_are_appended_in_turns_each_with_its_own_result(
 
 
 @pytest.mark.usefixtures("_in_turns")
-async def test_very_many_batches_are_answered_when_the_followers_have_all_of_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_at_once", [True, False])
+async def test_very_many_batches_are_answered_when_the_followers_have_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_at_once: bool
+) -> None:
     played = Played(tmp_path)
     await played.lead((0, 1), replicas=(1, 2), isr=(1, 2))
     request = request_for((0, one_batch()), (1, one_batch()), timeout_ms=50)
-    response = await in_the_end(produce(played.services, played.ctx(11), request))
+    ctx, let = played.ctx(11), list[Any]()
+    ctx.connection.let_overtake = let.append
+    looks = repeat(0) if is_at_once else chain([0, 0], repeat(2 * TURN_S))  # the first turn is over after a batch
+    monkeypatch.setattr("kbroker.replica.turns.monotonic", lambda: next(looks))
+    answer: Any = produce(played.services, ctx, request)
+    assert ctx.may_be_overtaken == is_at_once
+    ctx.late = "as dispatch says" if is_at_once else None
+    response = await in_the_end(answer)
+    assert let == ([] if is_at_once else [ctx])
+    assert [data.records for data in request.topic_data[0].partition_data] == [None, None]
     assert [each.error_code for each in answers_of(response)] == [ErrorCode.REQUEST_TIMED_OUT] * 2
     await played.close()
 

@@ -315,3 +315,62 @@ async def test_an_attempt_that_takes_turns_ends_with_the_client() -> None:
     await until(lambda: len(fetch.attempts) == 1)
     delayed.reply.cancel()
     await until(fetch.attempts[0].cancelled)
+
+
+class LooksInTurns(Played):
+    """A fetch of so much that a look at what has changed takes several turns; it says when it is to end, and how."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.ends: list[asyncio.Future[bool]] = []
+
+    def is_enough(self, changed: Any) -> Any:
+        super().is_enough(changed)
+        self.ends.append(asyncio.get_running_loop().create_future())
+        return self.ends[-1]
+
+
+Looking = tuple[LooksInTurns, Any, Any]
+
+
+@pytest.fixture
+async def looking() -> Looking:
+    """A fetch that looks at what has changed, and takes its time; what it waits for; what waits."""
+    fetch, watched = LooksInTurns(), Watched()
+    delayed: Any = DelayedFetch(fetch, [watched], 10_000, reading)  # type: ignore[list-item]
+    delayed.touch(watched)
+    await until(lambda: len(fetch.ends) == 1)
+    return fetch, watched, delayed
+
+
+async def test_what_changes_during_a_look_in_turns_is_looked_at_after_it(looking: Looking) -> None:
+    fetch, watched, delayed = looking
+    delayed.touch(watched)
+    await asyncio.sleep(4 * SHORTEST_PAUSE_S)
+    assert len(fetch.looks) == 1, "nothing is asked of a fetch that is at it"
+    fetch.ends[0].set_result(False)
+    await until(lambda: len(fetch.ends) == 2)
+    assert fetch.looks[1] == [watched]
+    fetch.ends[1].set_result(True)
+    assert await asyncio.wait_for(delayed.reply, 20) == "what there is"
+
+
+async def test_the_time_that_is_over_during_a_look_in_turns_is_over(looking: Looking) -> None:
+    fetch, _, delayed = looking
+    delayed.end()
+    assert not delayed.reply.done()
+    fetch.ends[0].set_result(False)
+    assert await asyncio.wait_for(delayed.reply, 20) == "what there is"
+
+
+async def test_a_look_in_turns_that_fails_is_the_answer(looking: Looking) -> None:
+    fetch, _, delayed = looking
+    fetch.ends[0].set_exception(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(delayed.reply, 20)
+
+
+async def test_a_look_that_takes_turns_ends_with_the_client(looking: Looking) -> None:
+    fetch, _, delayed = looking
+    delayed.reply.cancel()
+    await until(fetch.ends[0].cancelled)

@@ -168,7 +168,7 @@ async def test_what_comes_to_a_partition_that_was_read_while_others_are_read_is_
 ) -> None:
     monkeypatch.setattr("kbroker.replica.fetching.MOST_AT_ONCE", 1)
     monkeypatch.setattr("kbroker.replica.fetching.in_turns", a_portion_in_each_turn)
-    monkeypatch.setattr("kbroker.replica.turns.PORTION", 1)
+    monkeypatch.setattr("kbroker.replica.fetching.READ_PORTION", 1)
     await played.lead((0, 1, 2), replicas=(1, 2) if replica_id > 0 else (1,))
     played.now += FOLLOWERS_EXPECTED_MS
     wanted = [(0, 0), (1, 0), (2, 0)]
@@ -206,6 +206,28 @@ async def test_a_fetch_of_very_many_partitions_that_begins_to_wait_does_not_read
         await asyncio.sleep(0)
     assert reads == [2, 1, 1]
     answer.cancel()
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+async def test_very_many_changes_are_looked_at_in_turns_and_what_comes_meanwhile_is_in_the_answer_too(
+    played: Played, monkeypatch: pytest.MonkeyPatch, meanwhile: bool
+) -> None:
+    monkeypatch.setattr("kbroker.replica.fetching.READ_PORTION", 1)
+    monkeypatch.setattr("kbroker.replica.fetching.in_turns", a_portion_in_each_turn)
+    await played.lead((0, 1, 2))
+    size = len(one_batch())
+    answer = ask(played, fetch_request((0, 0), (1, 0), (2, 0), max_wait_ms=60_000, min_bytes=3 * size))
+    reads = counted(played, (0, 1, 2))
+    for partition in (0, 1, 2):
+        append(played, partition)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert reads == [1, 1, 0], "one in each turn"
+    if meanwhile:
+        append(played, 0)
+    found = {each.partition_index: len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 20))}
+    assert found == {0: 2 * size if meanwhile else size, 1: size, 2: size}
+    assert reads == ([2, 2, 2] if meanwhile else [1, 1, 1])
 
 
 async def some(look: Callable[[], Any]) -> Any:
