@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kbroker.spark_connector.offset_ranges import NO_ID, TopicPartition
 from kbroker.spark_connector.read_options import TriggerLimits
@@ -54,6 +54,27 @@ def topic_ids_in(topics: Mapping[str, object]) -> dict[str, bytes]:
         except binascii.Error as error:
             raise ValueError(f"offsets {topics!r} hold an id of {topic} that is none: {error}") from error
     return found
+
+
+def are_two(one: bytes | None, other: bytes | None) -> bool:
+    """Whether the ids are of two topics, one made in place of the other; unknown ones are of none."""
+    return one != other and NO_ID not in (one or NO_ID, other or NO_ID)
+
+
+def lost_between(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], remade: Collection[str]
+) -> list[str]:
+    """Say what of `start` goes on nowhere in `end`, each thing once; `remade` are topics of another id by then."""
+    lost = []
+    for topic, partition in sorted(start):
+        now = end.get((topic, partition))
+        if now is None:
+            lost.append(f"{topic}-{partition} is gone")
+        elif topic in remade:
+            lost.append(f"topic {topic} was deleted and made again")
+        elif now < start[topic, partition]:
+            lost.append(f"{topic}-{partition} ends at {now}, before the offset {start[topic, partition]} read so far")
+    return list(dict.fromkeys(lost))
 
 
 def count_new(begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int:

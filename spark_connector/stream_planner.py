@@ -18,14 +18,13 @@ from kbroker.spark_connector.group_commits import GroupCommits
 from kbroker.spark_connector.offset_ranges import (
     EARLIEST,
     LATEST,
-    NO_ID,
     OffsetRange,
     TopicPartition,
     gather,
     plan_ranges,
 )
 from kbroker.spark_connector.read_options import ReadOptions, TriggerLimits
-from kbroker.spark_connector.stream_offsets import Offsets, count_new, end_of_batch
+from kbroker.spark_connector.stream_offsets import Offsets, are_two, count_new, end_of_batch, lost_between
 from kbroker.spark_connector.tasks import new_cluster
 
 if TYPE_CHECKING:
@@ -108,32 +107,43 @@ class StreamPlanner:
             self._group.settle()
         return end
 
-    def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """Return the ranges of the micro-batch from `start` to `end`, maybe planned in an earlier life of the query."""
+    def ranges(self, start: Offsets, end: Offsets, start_ids: Mapping[str, bytes] | None = None) -> list[OffsetRange]:
+        """Return the ranges of the micro-batch from `start` to `end`, maybe planned in an earlier life of the query.
+
+        `start_ids` are the topics' ids as they stand beside `start`: when a query goes on, Spark 4.1 has `end` planned
+        without a word of `start`, and what was lost between the two is found here.
+        """
         there = {place for place in self._find_partitions() if place in end}
         bounds = planning.find_bounds(self.cluster, there)
         remade = {topic for topic, _ in there if self._is_remade(topic)}
-        starts = {place: start.get(place, bounds[place].earliest) for place in there}
-        lost = [f"{topic}-{partition} is gone" for topic, partition in sorted(end.keys() - there)]
-        lost += [f"topic {topic} was deleted and made again" for topic in sorted(remade)]
+        replaced = {topic for topic, _ in there if are_two((start_ids or {}).get(topic), self.topic_ids.get(topic))}
+        starts = {p: bounds[p].earliest if p[0] in replaced else start.get(p, bounds[p].earliest) for p in there}
+        left = {place: offset for place, offset in end.items() if place in there}
+        lost = lost_between(end, left, remade) + lost_between(start, left, remade | replaced)
         lost += [
             f"new partition {topic}-{partition} begins at offset {bounds[topic, partition].earliest} instead of 0"
             for topic, partition in sorted(there - start.keys())
             if topic not in remade and min(bounds[topic, partition].earliest, end[topic, partition]) > 0
         ]
-        planning.report("; ".join(lost), REMADE, fail=self.options.fail_on_data_loss)
+        planning.report("; ".join(dict.fromkeys(lost)), REMADE, fail=self.options.fail_on_data_loss)
         readable = {p: each for p, each in bounds.items() if p[0] not in remade and starts[p] <= end[p]}
         ranges, losses = plan_ranges(starts, end, readable, self.cluster.topic_ids)
         planning.report_losses(losses, fail=self.options.fail_on_data_loss)
         return planning.split(self.cluster, self.options, ranges, bounds)
 
-    def shares(self, start: Offsets, end: Offsets, now: float | None = None) -> list[tuple[OffsetRange, ...]]:
+    def shares(
+        self,
+        start: Offsets,
+        end: Offsets,
+        start_ids: Mapping[str, bytes] | None = None,
+        now: float | None = None,
+    ) -> list[tuple[OffsetRange, ...]]:
         """Return the ranges of a micro-batch, one for each Spark task; small ones of several partitions together.
 
         A task costs more than reading some records does: a query that follows a slow topic of many partitions is late
         by the tasks it starts. With minPartitions or maxRecordsPerPartition each range is a task, as there.
         """
-        ranges = self.ranges(start, end)
+        ranges = self.ranges(start, end, start_ids)
         if not planning.may_share(self.options, ranges):
             return [(each,) for each in ranges]
         places = {(each.topic, each.partition) for each in ranges}
@@ -165,26 +175,16 @@ class StreamPlanner:
         return sorted(places.intersection(selection.assign) if selection.assign else places)
 
     def _is_remade(self, topic: str) -> bool:
-        old, new = self.topic_ids.get(topic, NO_ID), self.cluster.topic_ids.get(topic, NO_ID)
-        return NO_ID not in (old, new) and old != new
+        return are_two(self.topic_ids.get(topic), self.cluster.topic_ids.get(topic))
 
     def _without_lost(self, start: Offsets, newest: Offsets) -> Offsets:
         """Return the ends of the partitions that `start` knows or that are new; report those that lost records."""
-        latest, lost = dict(newest), []
-        for topic, partition in sorted(start):
-            place = (topic, partition)
-            if place not in newest:
-                lost.append(f"{topic}-{partition} is gone")
-            elif self._is_remade(topic):
-                lost.append(f"topic {topic} was deleted and made again")
-                del latest[place]
-            elif newest[place] < start[place]:
-                lost.append(
-                    f"{topic}-{partition} ends at {newest[place]}, before the offset {start[place]} read so far"
-                )
-                if topic not in self.topic_ids:  # not known from before: most likely another topic of that name
-                    del latest[place]
-        planning.report("; ".join(dict.fromkeys(lost)), REMADE, fail=self.options.fail_on_data_loss)
+        remade = {topic for topic, _ in start if self._is_remade(topic)}
+        planning.report("; ".join(lost_between(start, newest, remade)), REMADE, fail=self.options.fail_on_data_loss)
+        latest = {place: end for place, end in newest.items() if place not in start or place[0] not in remade}
+        for place in start.keys() & latest.keys():
+            if latest[place] < start[place] and place[0] not in self.topic_ids:
+                del latest[place]  # not known from before: most likely another topic of that name
         self.topic_ids = dict(self.cluster.topic_ids)
         return latest
 

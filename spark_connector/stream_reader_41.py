@@ -56,7 +56,8 @@ class StreamReader41(DataSourceStreamReader):
         """Plan one micro-batch; Spark asks again for the last one after a crash, and for none when it goes on."""
         self._position = end
         self.planner.remember(topic_ids_in(end))
-        return [RangePartition(*each) for each in self.planner.shares(from_json(start), from_json(end))]
+        shares = self.planner.shares(from_json(start), from_json(end), topic_ids_in(start))
+        return [RangePartition(*each) for each in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run on an executor: yield the range's records as Arrow batches."""

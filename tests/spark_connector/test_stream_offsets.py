@@ -6,7 +6,15 @@ import pytest
 
 from kbroker.spark_connector.offset_specs import parse_offsets
 from kbroker.spark_connector.read_options import TriggerLimits
-from kbroker.spark_connector.stream_offsets import count_new, end_of_batch, from_json, to_json, topic_ids_in
+from kbroker.spark_connector.stream_offsets import (
+    are_two,
+    count_new,
+    end_of_batch,
+    from_json,
+    lost_between,
+    to_json,
+    topic_ids_in,
+)
 
 BEGINS = {("t", 0): 0, ("t", 1): 10, ("t", 2): 5}
 LATEST = {("t", 0): 900, ("t", 1): 110, ("t", 2): 5}
@@ -31,6 +39,21 @@ def test_ids_of_topics_stand_beside_the_offsets_where_readers_of_offsets_find_no
     assert parse_offsets("startingOffsets", json.dumps(found)).by_partition == offsets
     with pytest.raises(ValueError, match="an id of a that is none"):
         topic_ids_in({"a@x": {}})
+
+
+def test_what_is_lost_between_two_offsets_is_told_once_in_order() -> None:
+    start = {("c", 0): 4, ("b", 0): 5, ("b", 1): 6, ("a", 0): 7}
+    assert lost_between(start, {**start, ("d", 0): 0}, remade=()) == []
+    assert lost_between(start, {("c", 0): 3, ("b", 0): 9, ("b", 1): 9}, remade={"b"}) == [
+        "a-0 is gone",
+        "topic b was deleted and made again",
+        "c-0 ends at 3, before the offset 4 read so far",
+    ]
+
+
+def test_an_id_that_is_not_known_is_of_no_other_topic() -> None:
+    assert are_two(b"x" * 16, b"y" * 16)
+    assert not any(are_two(one, b"x" * 16) or are_two(b"x" * 16, one) for one in (b"x" * 16, bytes(16), None))
 
 
 def test_without_a_limit_a_batch_takes_all_there_is() -> None:

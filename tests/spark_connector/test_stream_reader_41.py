@@ -19,7 +19,8 @@ PLAN = ColumnPlan(plain_schema(), tuple(plain_schema().names))
 
 
 def make_reader(broker: BrokerProcess, topic: str, **further: str) -> Any:
-    given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest", **further}
+    selection = {"subscribe": topic} if topic else {}
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest", **selection, **further}
     return stream_reader_41.StreamReader41(read_options({**given, "maxOffsetsPerTrigger": "4"}, streaming=True), PLAN)
 
 
@@ -89,6 +90,42 @@ def test_a_topic_made_again_while_the_query_was_down_is_told_by_its_id_however_l
     assert rows == [b"new"] * 4, "four at once are wanted"
     for reader in (strict, loose):
         reader.stop()
+
+
+@pytest.mark.parametrize("grown_to", [3, 9])
+def test_a_topic_made_again_is_told_also_where_spark_asks_for_the_end_before_it_says_where_the_query_is(
+    broker: BrokerProcess, topic_name: str, grown_to: int
+) -> None:
+    """So Spark 4.1 goes on after a micro-batch that was committed."""
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"old"] * 4)
+    first = make_reader(broker, topic_name)
+    first.initialOffset()
+    seen = first.latestOffset()
+    first.stop()
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_topics([topic_name])
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"new"] * grown_to)
+    strict, loose = make_reader(broker, topic_name), make_reader(broker, topic_name, failOnDataLoss="false")
+    end = strict.latestOffset()
+    with pytest.raises(DataLossError, match=f"topic {topic_name} was deleted and made again"):
+        strict.partitions(seen, end)
+    shares = loose.partitions(seen, loose.latestOffset())
+    assert sum(batch.num_rows for share in shares for batch in loose.read(share)) == grown_to
+    for reader in (strict, loose):
+        reader.stop()
+
+
+def test_a_topic_that_went_away_is_told_also_where_spark_asks_for_the_end_before_it_says_where_the_query_is(
+    broker: BrokerProcess, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap, f"{topic_name}-a", partitions=1)
+    reader = make_reader(broker, "", subscribePattern=f"{topic_name}-.*")
+    seen = {f"{topic_name}-a": {"0": 0}, f"{topic_name}-b": {"0": 4}}
+    with pytest.raises(DataLossError, match=f"{topic_name}-b-0 is gone"):
+        reader.partitions(seen, reader.latestOffset())
+    reader.stop()
 
 
 def test_a_checkpoint_without_ids_goes_on_and_gets_them_with_its_next_offsets(
