@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from kbroker.coordinator.any_group import AnyGroup
@@ -158,6 +159,7 @@ async def _committed_later(
 
 NOTHING = CommittedOffset(-1)
 
+AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 Work = Generator[None, None, Any]
 
 
@@ -168,7 +170,10 @@ Work = Generator[None, None, Any]
 def offset_fetch(
     services: Services, ctx: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    """Return committed offsets: of one group, or from version 8 on of several; -1 where there is none."""
+    """Return committed offsets: of one group, or from version 8 on of several; -1 where there is none.
+
+    What is named several times is told once.
+    """
     if ctx.api_version >= FIRST_BATCHED_VERSION:
         return in_turns(_fetch_groups(services, ctx, request))
     return in_turns(_fetch_group(services, ctx, request))
@@ -177,19 +182,28 @@ def offset_fetch(
 def _fetch_groups(services: Services, ctx: RequestContext, request: OffsetFetchRequest) -> Work:
     version = ctx.api_version
     structs = OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.OffsetFetchResponsePartitions
-    groups = ElementWriter(OffsetFetchResponse, version)
+    named: dict[str, list[AskedGroup]] = {}
     for group in request.groups:
+        named.setdefault(group.group_id, []).append(group)
         yield
-        found, error = services.groups.committed(group.group_id)
-        if error is ErrorCode.NONE and group.member_id is not None and group.member_epoch >= 0:
-            error = services.groups.read_error(group.group_id, group.member_id, group.member_epoch)
+    groups = ElementWriter(OffsetFetchResponse, version)
+    for group_id, asked in named.items():
+        found, error = services.groups.committed(group_id)
+        for group in asked:
+            yield
+            if error is ErrorCode.NONE and group.member_id is not None and group.member_epoch >= 0:
+                error = services.groups.read_error(group_id, group.member_id, group.member_epoch)
         topics = []
         if error is ErrorCode.NONE:
-            topics = yield from _topics(ctx, found, group.topics, request.require_stable, structs, error)
-        groups.append(
-            OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=topics)
-        )
+            topics = yield from _topics(ctx, found, _wanted_topics(asked), request.require_stable, structs, error)
+        groups.append(OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group_id, error_code=error, topics=topics))
     return OffsetFetchResponse(groups=groups.array())
+
+
+def _wanted_topics(asked: Sequence[AskedGroup]) -> Iterable[Any] | None:
+    """Return what all namings of a group ask for together; None for everything."""
+    wanted = [group.topics for group in asked if group.topics is not None]
+    return chain.from_iterable(wanted) if len(wanted) == len(asked) else None
 
 
 def _fetch_group(services: Services, ctx: RequestContext, request: OffsetFetchRequest) -> Work:
@@ -204,7 +218,7 @@ def _fetch_group(services: Services, ctx: RequestContext, request: OffsetFetchRe
 def _topics(
     ctx: RequestContext,
     group: AnyGroup | None,
-    wanted: Sequence[Any] | None,
+    wanted: Iterable[Any] | None,
     require_stable: bool,
     structs: tuple[Any, Any],
     error: ErrorCode,
@@ -213,16 +227,14 @@ def _topics(
 
     Topics that may not be described are refused where they are named, and left out where all are asked for.
     """
-    asked: dict[str, list[int]] = {}
+    asked: dict[str, dict[int, None]] = {}
     if wanted is None:
         for name, index in () if group is None else list(group.offsets.committed):
             if ctx.authority.could(DESCRIBE, TOPIC, name, "OffsetFetch"):
-                asked.setdefault(name, []).append(index)
+                asked.setdefault(name, {})[index] = None
             yield
     else:
-        for topic in wanted:
-            asked.setdefault(topic.name, []).extend(topic.partition_indexes)
-            yield
+        asked = yield from each_once(wanted)
     of_topic, of_partition = structs
     topics = []
     for name, indexes in asked.items():
@@ -245,6 +257,18 @@ def _topics(
             yield
         topics.append(of_topic(name=name, partitions=answers.array()))
     return topics
+
+
+def each_once(topics: Iterable[Any]) -> Generator[None, None, dict[str, dict[int, None]]]:
+    """Return the partitions that are named, by topic, in the order in which they are named first."""
+    named: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        yield
+        indexes = named.setdefault(topic.name, {})
+        for portion in portions(topic.partition_indexes):
+            indexes.update(dict.fromkeys(portion))
+            yield
+    return named
 
 
 def _look_up(group: AnyGroup | None, key: Key, require_stable: bool) -> tuple[CommittedOffset, ErrorCode]:

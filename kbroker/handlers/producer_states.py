@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Generator
 
 from kbroker.cluster.topic_names import name_problem
+from kbroker.handlers.committed_offsets import each_once
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import READ, on_topics
 from kbroker.handlers.registry import handles
@@ -28,22 +29,23 @@ def _is_misnamed(topic: DescribeProducersRequest.TopicRequest, times: Counter[st
 def describe_producers(
     services: Services, ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:
-    """List the producers of each partition that this broker hosts, leader or follower."""
+    """List the producers of each partition that this broker hosts, leader or follower; of one named often, once."""
     return in_turns(_describe(services, ctx.api_version, request))
 
 
 def _describe(services: Services, version: int, request: DescribeProducersRequest) -> Work:
-    topics = []
-    for topic in request.topics:
+    topics = ElementWriter(Response, version)
+    named = yield from each_once(request.topics)
+    for name, partitions in named.items():
         yield
         answers = ElementWriter(Response, version)
-        problem = name_problem(topic.name)
-        for partition in topic.partition_indexes:
+        problem = name_problem(name)
+        for partition in partitions:
             yield
             if problem is not None:
                 error = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             else:
-                found = services.replicas.find(topic.name, partition)
+                found = services.replicas.find(name, partition)
                 if isinstance(found, HostedPartition):
                     answers.append((yield from _partition(found, partition, version)))
                     continue
@@ -56,8 +58,8 @@ def _describe(services: Services, version: int, request: DescribeProducersReques
                     active_producers=[],
                 )
             )
-        topics.append(Response.TopicResponse(name=topic.name, partitions=answers.array()))
-    return Response(topics=topics)
+        topics.append(Response.TopicResponse(name=name, partitions=answers.array()))
+    return Response(topics=topics.array())
 
 
 def _partition(

@@ -28,6 +28,7 @@ from kbroker.handlers.demands import (
     when,
 )
 from kbroker.handlers.registry import handles
+from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.transactions import (
@@ -351,21 +352,21 @@ def _answered(asked: Awaitable[Answer], response: Callable[[Answer], T]) -> T | 
 def describe_transactions(
     services: Services, ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Awaitable[DescribeTransactionsResponse]:
-    """Tell the state of transactions by transactional id."""
+    """Tell the state of transactions by transactional id; of one that is named often, once."""
     return in_turns(_describe_all(services, ctx, request))
 
 
 def _describe_all(
     services: Services, ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> Work[DescribeTransactionsResponse]:
-    states = []
-    for transactional_id in request.transactional_ids:
+    states = ElementWriter(DescribeTransactionsResponse, ctx.api_version)
+    for transactional_id in dict.fromkeys(request.transactional_ids):
         try:
             states.append(_description(ctx, transactional_id, services.transactions.describe(transactional_id)))
         except KafkaError as error:
             states.append(_no_description(transactional_id, error.code))
         yield
-    return DescribeTransactionsResponse(transaction_states=states)
+    return DescribeTransactionsResponse(transaction_states=states.array())
 
 
 def _description(ctx: RequestContext, transactional_id: str, record: TransactionRecord) -> Any:

@@ -95,6 +95,29 @@ async def test_several_groups_are_asked_at_once(ask: Ask, group: str, topic: str
     assert [each.topics[0].partitions[0].committed_offset for each in answer.groups] == [0, 1, 2]
 
 
+async def test_what_is_named_several_times_is_told_once_where_it_is_named_first(
+    ask: Ask, group: str, topic: str
+) -> None:
+    await commit(ask, group, topic, offset(0), offset(1), offset(2))
+    asked, wanted = OffsetFetchRequest.OffsetFetchRequestTopics, OffsetFetchRequest.OffsetFetchRequestGroup
+    other = f"{group}-other"
+    groups = [
+        wanted(group_id=group, topics=[asked(name=topic, partition_indexes=[2, 0, 2])]),
+        wanted(group_id=other, topics=[]),
+        wanted(group_id=group, topics=[asked(name=topic, partition_indexes=[0, 1])] * 2),
+    ]
+    answered = (await ask(OffsetFetchRequest(groups=groups), 9)).groups
+    assert [each.group_id for each in answered] == [group, other]
+    (told,) = answered[0].topics
+    assert [each.partition_index for each in told.partitions] == [2, 0, 1]
+    everything = wanted(group_id=group, topics=None)
+    (answered,) = (await ask(OffsetFetchRequest(groups=[groups[0], everything, everything]), 9)).groups
+    assert sorted(each.partition_index for topic in answered.topics for each in topic.partitions) == [0, 1, 2]
+    old = OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[1, 1])
+    (told,) = (await ask(OffsetFetchRequest(group_id=group, topics=[old, old]), 7)).topics
+    assert [each.partition_index for each in told.partitions] == [1]
+
+
 async def test_metadata_too_long_concerns_its_partition_only(ask: Ask, group: str, topic: str) -> None:
     stored = await commit(ask, group, topic, offset(0, metadata="x" * 4096), offset(1, metadata="x" * 4097))
     assert stored == {0: ErrorCode.NONE, 1: ErrorCode.OFFSET_METADATA_TOO_LARGE}

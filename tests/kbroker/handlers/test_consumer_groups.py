@@ -121,6 +121,9 @@ async def test_offsets_of_a_member_go_by_its_epoch(ask: Ask, group: str) -> None
         )
         (found,) = (await ask(OffsetFetchRequest(groups=[asked]), 9)).groups
         assert found.error_code is error
+        of_nobody = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
+        (told_once,) = (await ask(OffsetFetchRequest(groups=[of_nobody, asked]), 9)).groups
+        assert told_once.error_code is error
 
 
 async def test_a_member_that_is_no_consumer_cannot_join_consumers(ask: Ask, group: str) -> None:

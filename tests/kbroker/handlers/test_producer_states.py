@@ -72,6 +72,15 @@ async def test_what_is_not_here_has_its_error(played: Played) -> None:
     assert "not a name" in invalid.error_message
 
 
+async def test_a_partition_that_is_named_often_is_told_once(played: Played) -> None:
+    await played.lead()
+    assert [each.partition_index for each in await describe(played, 9, 0, 9, 0, 0)] == [9, 0]
+    wanted = DescribeProducersRequest.TopicRequest(name=TOPIC, partition_indexes=[0, 9])
+    request = DescribeProducersRequest(topics=[wanted, wanted])
+    (topic,) = told(describe_producers(played.services, played.ctx(0), request), 0).topics
+    assert [each.partition_index for each in topic.partitions] == [0, 9]
+
+
 @pytest.mark.slow
 async def test_many_producers_leave_others_their_turns(played: Played) -> None:
     await played.lead()

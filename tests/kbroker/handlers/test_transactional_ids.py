@@ -208,7 +208,8 @@ async def test_an_id_that_nobody_has_is_refused(producer: Producer) -> None:
 async def test_a_transaction_is_described_as_it_stands(producer: Producer, ask: Ask) -> None:
     begun = time.time() * 1000
     await producer.add(1)
-    request = DescribeTransactionsRequest(transactional_ids=[producer.transactional_id, "handlers-nobody", ""])
+    names = [producer.transactional_id, "handlers-nobody", producer.transactional_id, "", "handlers-nobody"]
+    request = DescribeTransactionsRequest(transactional_ids=names)  # those named twice are told once
     found, unknown, empty = (await ask(request, 0)).transaction_states
     assert (found.error_code, found.transaction_state, found.transaction_timeout_ms) == (NONE, "Ongoing", 60_000)
     assert (found.producer_id, found.producer_epoch) == (producer.producer_id, producer.epoch)
