@@ -12,6 +12,9 @@ in the ISR no more: an in-sync replica then fills it before anybody may elect it
     none of them lives (yet)     all died together, and may be on their way back with all that was acknowledged: a
                                  controller leaves the ISR as it is, and the first that registers leads
     there are no others          nothing to wait for: what this broker has is all there is
+    the topic is being deleted   nothing to wait for: nobody leads it again, so its ISRs stay as they are, and that its
+                                 logs are gone is what was asked for; the deletion itself waits for this broker. (One
+                                 that is to be deleted once its moves are over is led until then.)
 """
 
 from __future__ import annotations
@@ -60,6 +63,20 @@ async def wait_until_left_out(
 async def _believed_in_sync(
     zookeeper: ZooKeeper, broker_id: int, partitions: list[TopicPartition]
 ) -> list[TopicPartition]:
-    """Those in whose ISR the broker is besides others."""
+    """Those in whose ISR the broker is besides others, and that may be led again."""
     states = await zookeeper.read_partition_states(partitions)
-    return [each for each, state in states.items() if broker_id in state.isr and len(state.isr) > 1]
+    trusted = [each for each, state in states.items() if broker_id in state.isr and len(state.isr) > 1]
+    going = await _being_deleted(zookeeper, {each.topic for each in trusted})
+    return [each for each in trusted if each.topic not in going]
+
+
+async def _being_deleted(zookeeper: ZooKeeper, topics: set[str]) -> set[str]:
+    """Those of the topics that a controller deletes now, or the next one will at once."""
+    marked = topics & await zookeeper.topics_to_delete() if topics else topics
+    found = await zookeeper.read_topics(sorted(marked))
+    moving = {
+        name
+        for name, topic in found.items()
+        if any(replicas.is_being_reassigned for replicas in topic.partitions.values())
+    }
+    return marked - moving

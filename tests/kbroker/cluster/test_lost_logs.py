@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from kbroker.cluster.lost_logs import wait_until_left_out
 from kbroker.controller.broker_store import NewTopic
-from kbroker.controller.znodes import BrokerRegistration, Endpoint, PartitionState, TopicPartition
+from kbroker.controller.znodes import (
+    BrokerRegistration,
+    Endpoint,
+    PartitionState,
+    ReplicaAssignment,
+    TopicPartition,
+    encode_topic,
+)
 from kbroker.controller.zookeeper import ZooKeeper
 from tests.fixtures.zookeeper import ZooKeeperAddress
 
@@ -65,6 +73,40 @@ async def test_a_member_that_is_alone_does_not_wait(session: ZooKeeper, caplog: 
     await in_sync(session, 1)
     await wait_until_left_out(session, 1, has_none, 0.3)
     assert "without a whole log" not in caplog.text
+
+
+async def test_a_topic_that_is_being_deleted_is_not_waited_for(
+    session: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    await in_sync(session, 1, 2)
+    await session.mark_topic_deleted("t")
+    async with asyncio.timeout(LIMIT_S / 2):
+        await wait_until_left_out(session, 1, has_none, LIMIT_S)
+    assert "without a whole log" not in caplog.text
+
+
+async def test_a_wait_ends_when_the_deletion_of_the_topic_begins(
+    session: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    await in_sync(session, 1, 2)
+    waiting = asyncio.create_task(wait_until_left_out(session, 1, has_none, LIMIT_S))
+    async with asyncio.timeout(LIMIT_S / 2):
+        while "t-0" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await session.mark_topic_deleted("t")
+        await waiting
+
+
+async def test_a_topic_whose_deletion_waits_for_a_move_is_waited_for(
+    session: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    await in_sync(session, 1, 2)
+    topic = (await session.read_topics(["t"]))["t"]
+    moving = replace(topic, partitions={0: ReplicaAssignment((1, 2, 3), adding_replicas=(3,))})
+    await session.set("/brokers/topics/t", encode_topic(moving))
+    await session.mark_topic_deleted("t")
+    await wait_until_left_out(session, 1, has_none, 0.3)
+    assert "registering all the same" in caplog.text
 
 
 async def test_a_member_whose_fellows_are_gone_waits_for_them_to_come_back(session: ZooKeeper) -> None:
