@@ -46,6 +46,8 @@ class StreamPlanner:
         self.topic_ids: dict[str, bytes] = {}
         """Of the topics as they were when they were last read."""
         self._target: Offsets | None = None
+        self._target_ids: dict[str, bytes] = {}
+        """Of the topics whose ends `_target` are."""
         self._group = GroupCommits(options) if options.commit_group else None
         self._last_batch_at = float("-inf")
         self._densities: dict[TopicPartition, float] = {}
@@ -84,10 +86,13 @@ class StreamPlanner:
     def stop_at_newest(self) -> None:
         """Read no further than what there is now (Trigger.AvailableNow)."""
         self._target = self._ask_newest()
+        self._target_ids = dict(self.cluster.topic_ids)
 
     def next_end(self, start: Offsets, limits: TriggerLimits, now: float | None = None) -> Offsets:
         """Return where the micro-batch after `start` ends; `start` itself when it is not time for one."""
-        newest = self._ask_newest() if self._target is None else self._target
+        newest = self._ask_newest()
+        if self._target is not None:
+            newest = self._up_to_target(self._target, start, newest)
         self.commit(start)
         self.newest = newest
         latest = self._without_lost(start, newest)
@@ -161,6 +166,15 @@ class StreamPlanner:
 
     def _ask_newest(self) -> Offsets:
         return self.cluster.offsets(self._find_partitions(), LATEST)
+
+    def _up_to_target(self, target: Offsets, start: Offsets, newest: Offsets) -> Offsets:
+        """Return the ends as far as they were there when the query began; topics made since then are the next one's."""
+        remade = {topic for topic, old in self._target_ids.items() if are_two(old, self.cluster.topic_ids.get(topic))}
+        farthest = dict(start)
+        for place, end in target.items():
+            if place[0] not in remade:
+                farthest[place] = max(end, start.get(place, end))
+        return {place: min(end, farthest[place]) for place, end in newest.items() if place in farthest}
 
     def _find_partitions(self) -> list[TopicPartition]:
         """Return the partitions that there are; without deleted topics where those may be missing."""

@@ -135,6 +135,48 @@ def test_available_now_stops_at_what_there_was(broker: BrokerProcess, topic_name
     assert planner.next_end(end, ALL) == end
 
 
+def test_available_now_leaves_a_topic_made_again_meanwhile_to_the_next_query_and_all_of_it(
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"old"] * 20)
+    query, limits = start_query(subscribe=topic_name, failOnDataLoss="false"), TriggerLimits(max_offsets=10)
+    planner = query.again()
+    planner.stop_at_newest()
+    end = planner.next_end(planner.first(), limits)
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_topics([topic_name])
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"new"] * 5)
+
+    def all_after(planner: Any, end: dict[tuple[str, int], int]) -> tuple[dict[tuple[str, int], int], list[Any]]:
+        seen, start = [], None
+        while start != end:
+            start, end = end, planner.next_end(end, limits)
+            seen += places(planner.ranges(start, end))
+        return end, seen
+
+    end, seen = all_after(planner, end)
+    assert (end, seen) == ({}, [])
+    produce_values(broker.bootstrap, topic_name, 0, [b"new"] * 9)
+    planner = query.again()
+    planner.stop_at_newest()
+    assert all_after(planner, end)[1] == [(0, 0, 10), (0, 10, 14)]
+
+
+def test_available_now_goes_no_further_than_what_is_still_there(
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
+    planner = start_query(subscribe=topic_name).again()
+    start = planner.first()
+    with monkeypatch.context() as before_the_log_was_cut:
+        before_the_log_was_cut.setattr(planner.cluster, "offsets", lambda places, *_: dict.fromkeys(places, 9))
+        planner.stop_at_newest()
+    assert planner.next_end(start, ALL) == {(topic_name, 0): 5}
+
+
 def test_new_partitions_and_topics_are_read_from_their_first_record(
     broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:
