@@ -23,6 +23,7 @@ from kbroker.protocol.primitives import (
     INT16,
     INT32,
     INT64,
+    MOST_ANSWER_BYTES,
     NO_LIMIT,
     RECORDS,
     STRING,
@@ -103,13 +104,16 @@ def encode_elements(structs: Iterable[Struct], message_type: type[Message], vers
 
 
 class ElementWriter:
-    """Encodes an array's elements one by one, for what makes them one by one: `array()` stands for all of them."""
+    """Encodes an array's elements one by one, for what makes them one by one: `array()` stands for all of them.
 
-    def __init__(self, message_type: type[Message], version: int) -> None:
+    Raises AnswerTooLarge rather than hold more than `most_bytes`.
+    """
+
+    def __init__(self, message_type: type[Message], version: int, most_bytes: int = MOST_ANSWER_BYTES) -> None:
         self.message_type = message_type
         self.version = version
         self.count = 0
-        self.writer = Writer()
+        self.writer = Writer(most_bytes=most_bytes)
         self.plan: Any = None
 
     def append(self, struct: Struct) -> None:
@@ -117,6 +121,7 @@ class ElementWriter:
         if self.plan is None:
             self.plan = element_plan(type(struct), self.message_type, self.version)
         _write_struct(self.writer, struct, self.plan)
+        self.writer.check_size()
         self.count += 1
 
     def append_encoded(self, element: bytes) -> None:

@@ -191,6 +191,15 @@ class KafkaError(Exception):
         return f"{self.code.name}: {self.message}" if self.message else self.code.name
 
 
+class AnswerTooLarge(KafkaError):
+    """An answer of more bytes than a broker keeps for one; what is refused for it stands in the broker's log, too."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(
+            ErrorCode.INVALID_REQUEST, f"the answer would have more than {most_bytes} bytes: ask for less at a time"
+        )
+
+
 class MalformedMessage(ValueError):
     """Bytes that are no message of the expected kind and version."""
 

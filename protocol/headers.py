@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from kbroker.protocol.codec import decode, write_message, write_message_in_steps
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from kbroker.protocol.primitives import NO_LIMIT, BytesLike, Part, Reader, Writer
+from kbroker.protocol.primitives import MOST_ANSWER_BYTES, NO_LIMIT, BytesLike, Part, Reader, Writer
 from kbroker.protocol.schema import API_BY_KEY, Message, schema_of
 
 M = TypeVar("M", bound=Message)
@@ -113,9 +113,10 @@ def _write_client_id(writer: Writer, client_id: str | None) -> None:
 def encode_response(response: Message, version: int, correlation_id: int, most_elements: int = NO_LIMIT) -> list[Part]:
     """Return a response's frame, its size in front, as pieces to be sent in this order.
 
-    Raises TooManyElements for one whose arrays hold more than `most_elements` that are not encoded yet.
+    Raises TooManyElements for one whose arrays hold more than `most_elements` that are not encoded yet, AnswerTooLarge
+    for one of more than MOST_ANSWER_BYTES beside what is a piece of its own.
     """
-    writer = Writer(most_elements=most_elements)
+    writer = Writer(most_elements=most_elements, most_bytes=MOST_ANSWER_BYTES)
     _write_response_header(writer, response, version, correlation_id)
     write_message(writer, response, version)
     return writer.frame()
@@ -123,7 +124,7 @@ def encode_response(response: Message, version: int, correlation_id: int, most_e
 
 def encode_response_in_steps(response: Message, version: int, correlation_id: int) -> Generator[None, None, list[Part]]:
     """Make a response's frame as `encode_response` does, in steps; the generator returns it."""
-    writer = Writer()
+    writer = Writer(most_bytes=MOST_ANSWER_BYTES)
     _write_response_header(writer, response, version, correlation_id)
     yield from write_message_in_steps(writer, response, version)
     return writer.frame()

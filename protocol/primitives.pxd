@@ -51,7 +51,9 @@ cdef class Writer:
     cdef readonly list outside
     cdef readonly Py_ssize_t outside_size
     cdef readonly Py_ssize_t elements_left
+    cdef readonly Py_ssize_t most_bytes
 
+    cpdef int check_size(self) except -1
     cpdef int count_elements(self, Py_ssize_t count) except -1
     @cython.locals(position=Py_ssize_t)
     cpdef Py_ssize_t reserve(self, Py_ssize_t size) except -1

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
 
 from kbroker.protocol import memory
-from kbroker.protocol.errors import ErrorCode, MalformedMessage, TooManyElements
+from kbroker.protocol.errors import AnswerTooLarge, ErrorCode, MalformedMessage, TooManyElements
 
 BOOL = 1
 INT8 = 2
@@ -70,6 +70,9 @@ Part = BytesLike | SizedPart
 ZERO_UUID = bytes(16)
 
 NO_LIMIT = (1 << 62) - 1
+
+MOST_ANSWER_BYTES = 100_000_000
+"""Of an answer, but for records: as much as librdkafka takes. Whoever wants more asks for less at a time."""
 
 SMALL_RECORDS = 1024
 """Bytes-like records up to this size are copied among the fields around them: cheaper than another part to send."""
@@ -211,9 +214,10 @@ class Writer:
     """Writes values one after the other into one growing buffer; large records stay outside of it, uncopied.
 
     `most_elements` bounds how long that takes: all arrays' elements together, but those that are encoded already.
+    `most_bytes` bounds the buffer, and what `check_size` is asked about.
     """
 
-    def __init__(self, capacity: int = 256, most_elements: int = NO_LIMIT) -> None:
+    def __init__(self, capacity: int = 256, most_elements: int = NO_LIMIT, most_bytes: int = NO_LIMIT) -> None:
         self.buffer = bytearray(capacity)
         self.data = memory.writable(self.buffer)
         self.capacity = capacity
@@ -221,6 +225,12 @@ class Writer:
         self.outside: list[tuple[int, Part]] = []
         self.outside_size = 0
         self.elements_left = most_elements
+        self.most_bytes = most_bytes
+
+    def check_size(self) -> None:
+        """Refuse to go on when there is too much, parts outside included: for writers whose parts are in memory."""
+        if self.position + self.outside_size > self.most_bytes:
+            raise AnswerTooLarge(self.most_bytes)
 
     def count_elements(self, count: int) -> None:
         """Take elements of arrays off what this writer may still write."""
@@ -232,6 +242,8 @@ class Writer:
         """Make room for `size` bytes, move over them and return the position where they start."""
         position = self.position
         if size > self.capacity - position:
+            if position + size > self.most_bytes:
+                raise AnswerTooLarge(self.most_bytes)
             self.capacity = (position + size) * 2
             self.buffer.extend(bytes(self.capacity - len(self.buffer)))
             self.data = memory.writable(self.buffer)

@@ -29,7 +29,7 @@ from kbroker.network.metering import Meter
 from kbroker.network.request_times import ApiRequests, Times, Timing
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.codec import decode, decode_in_steps
-from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
+from kbroker.protocol.errors import AnswerTooLarge, ErrorCode, KafkaError, MalformedMessage, TooManyElements
 from kbroker.protocol.headers import encode_response, encode_response_in_steps, read_request_header
 from kbroker.replica.reply import Reply
 from kbroker.replica.turns import finished, in_turns
@@ -354,11 +354,13 @@ class Dispatcher:
     def _refusal(self, ctx: RequestContext, request: Any, error: BaseException) -> Callable[[], Message]:
         """Count and log why a request failed; return what makes its response."""
         self.apis[ctx.api_key].requests.errors[getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)] += 1
+        name = API_BY_KEY[ctx.api_key].name
         if isinstance(error, KafkaError):
             code, message = error.code, error.message
+            if isinstance(error, AnswerTooLarge):
+                log.warning("refusing %s version %d from %r: %s", name, ctx.api_version, ctx.connection, message)
         else:
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
-            name = API_BY_KEY[ctx.api_key].name
             log.error("%s version %d from %r failed", name, ctx.api_version, ctx.connection, exc_info=error)
         if ctx.api_key == PRODUCE and request.acks == 0:
             raise CloseConnection(f"Produce with acks=0 failed: {code.name}")

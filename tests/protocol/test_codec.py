@@ -16,6 +16,7 @@ from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.protocol.messages.groups import HeartbeatRequest, JoinGroupRequest
 from kbroker.protocol.messages.internal_topics import ConsumerGroupMemberMetadataValue
 from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.offsets import ListOffsetsResponse
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.primitives import Writer
 from kbroker.protocol.schema import Message, schema_of
@@ -148,6 +149,33 @@ def test_elements_encoded_beforehand_are_written_as_they_are(form: Any, version:
     assert form.encode(MetadataRequest(topics=one_by_one.array()), version) == expected
     none: Any = form.ElementWriter(MetadataRequest, version).array()
     assert form.encode(MetadataRequest(topics=none), version) == codec.encode(MetadataRequest(topics=[]), version)
+
+
+@pytest.mark.parametrize("form", [codec, INTERPRETED])
+def test_elements_of_more_bytes_than_allowed_are_refused_as_they_are_written(form: Any) -> None:
+    """Inside of the buffer and outside of it: before the memory has grown by what is too much."""
+    topic = MetadataRequest.MetadataRequestTopic(name="t" * 98)
+    small: Any = form.ElementWriter(MetadataRequest, 4, most_bytes=1000)
+    for _ in range(10):
+        small.append(topic)
+    with pytest.raises(KafkaError, match="more than 1000 bytes: ask for less") as refused:
+        small.append(topic)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    encoded: Any = form.ElementWriter(MetadataRequest, 4, most_bytes=1000)
+    with pytest.raises(KafkaError, match="more than 1000 bytes"):
+        encoded.append_encoded(bytes(1001))
+    partition = ListOffsetsResponse.ListOffsetsPartitionResponse(
+        partition_index=0, error_code=ErrorCode.NONE, timestamp=0, offset=0
+    )
+    inner: Any = form.ElementWriter(ListOffsetsResponse, 1)
+    for _ in range(100):
+        inner.append(partition)
+    outer: Any = form.ElementWriter(ListOffsetsResponse, 1, most_bytes=5000)
+    of_topic = ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=inner.array())
+    outer.append(of_topic)
+    outer.append(of_topic)
+    with pytest.raises(KafkaError, match="more than 5000 bytes"):
+        outer.append(of_topic)
 
 
 def test_bad_text_and_null_are_malformed() -> None:

@@ -3,19 +3,22 @@
 import pytest
 
 from kbroker.protocol.codec import decode
-from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.errors import AnswerTooLarge, ErrorCode, KafkaError, MalformedMessage
 from kbroker.protocol.headers import (
     MOST_TAGS,
     RequestHeader,
     decode_response,
     encode_request,
     encode_response,
+    encode_response_in_steps,
     read_request_header,
     request_header_version,
     response_header_version,
 )
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kbroker.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from kbroker.protocol.messages.fetch import FetchResponse
+from kbroker.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse, SyncGroupResponse
+from kbroker.protocol.primitives import MOST_ANSWER_BYTES
 from tests.protocol.frames import joined
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=5, member_id="m")
@@ -36,6 +39,22 @@ def test_a_response_frame_is_read_as_it_was_written(version: int) -> None:
     answer = HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION)
     frame = joined(encode_response(answer, version, 77))
     assert decode_response(frame[4:], HeartbeatResponse, version) == (77, answer)
+
+
+def test_an_answer_of_very_many_bytes_is_refused_but_for_records() -> None:
+    """Records are somewhere else: in files."""
+    assignment = bytes(MOST_ANSWER_BYTES)
+    answer = SyncGroupResponse(error_code=ErrorCode.NONE, assignment=assignment)
+    with pytest.raises(AnswerTooLarge, match=f"more than {MOST_ANSWER_BYTES} bytes"):
+        encode_response(answer, 1, 77)
+    with pytest.raises(AnswerTooLarge):
+        list(encode_response_in_steps(answer, 1, 77))
+    partition = FetchResponse.PartitionData(
+        partition_index=0, error_code=ErrorCode.NONE, high_watermark=0, aborted_transactions=None, records=assignment
+    )
+    topics = [FetchResponse.FetchableTopicResponse(topic="t", partitions=[partition])]
+    sent = encode_response(FetchResponse(responses=topics), 4, 77)
+    assert sum(map(len, sent)) > MOST_ANSWER_BYTES  # type: ignore[arg-type]
 
 
 def test_api_versions_answers_always_have_the_oldest_header() -> None:

@@ -22,7 +22,7 @@ from kbroker.network import dispatch
 from kbroker.network.dispatch import PENDING, Dispatcher, LateAnswer
 from kbroker.network.limits import MOST_AT_ONCE, MOST_ELEMENTS
 from kbroker.protocol.apis import API_BY_KEY
-from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import AnswerTooLarge, ErrorCode, KafkaError
 from kbroker.protocol.headers import decode_response, encode_request
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -440,6 +440,22 @@ async def test_a_bug_is_logged_with_its_traceback_and_answered(
     record = next(record for record in caplog.records if record.levelno == logging.ERROR)
     assert record.exc_info is not None
     assert "DescribeCluster" in record.getMessage()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_an_answer_that_would_be_too_large_is_refused_and_logged(
+    handlers: dict[int, Any], is_late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = read(await outcome(AnswerTooLarge(1000), is_late))
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        "the answer would have more than 1000 bytes: ask for less at a time",
+    )
+    (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert line.levelno == logging.WARNING
+    assert "refusing DescribeCluster version 1 from" in line.getMessage()
+    assert "more than 1000 bytes" in line.getMessage()
+    assert line.exc_info is None
 
 
 async def outcome(error: Exception, is_late: bool) -> Any:
