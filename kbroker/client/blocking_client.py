@@ -53,7 +53,9 @@ class Client:
         self._callers = WaitingThreads(self._loop)
         self._closing = threading.RLock()
         self._is_closing = False
-        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="kbroker-client", daemon=True)
+        self._end_of_loop: asyncio.Future[None] = self._loop.create_future()
+        thread_of = (self._loop, self._end_of_loop)
+        self._thread = threading.Thread(target=_serve, args=thread_of, name="kbroker-client", daemon=True)
         self._thread.start()
         self._closed = False
         try:
@@ -140,7 +142,7 @@ class Client:
 
     def _stop_loop(self) -> None:
         self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._end_of_loop.set_result, None)
         self._thread.join()
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
@@ -152,21 +154,25 @@ class Client:
         self._closed = True
         # This may be any thread, the client's own too: nothing is waited for here.
         _left_behind.add(self._thread)
-        self._loop.call_soon_threadsafe(_close_left_behind, self._loop, self._close_left(EXIT_S))
+        self._loop.call_soon_threadsafe(_close_left_behind, self._end_of_loop, self._close_left(EXIT_S))
         name = f"{type(self).__module__}.{type(self).__qualname__}"
         warnings.warn(f"a {name} was never closed: use `with`, or call close()", ResourceWarning, 2, self)
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a client's loop to its end."""
+def _serve(loop: asyncio.AbstractEventLoop, end: asyncio.Future[None]) -> None:
+    """Run a client's loop to its end, which only closing the client brings: others wait for what it does."""
     try:
-        loop.run_forever()
+        while not end.done():
+            try:
+                loop.run_until_complete(end)
+            except (SystemExit, KeyboardInterrupt):  # with them whatever ran leaves the loop, too
+                log.exception("what a client's thread was given to call wanted to end the program, and cannot")
     finally:
         loop.close()
         _left_behind.discard(threading.current_thread())
 
 
-def _close_left_behind(loop: asyncio.AbstractEventLoop, closing: Coroutine[Any, Any, None]) -> None:
+def _close_left_behind(end: asyncio.Future[None], closing: Coroutine[Any, Any, None]) -> None:
     """Close a client that nobody holds any more, then end its loop."""
 
     async def close() -> None:
@@ -177,9 +183,9 @@ def _close_left_behind(loop: asyncio.AbstractEventLoop, closing: Coroutine[Any, 
             log.exception("a client that was never closed could not be closed")
         finally:
             await _cancel_others()
-            loop.stop()
+            end.set_result(None)
 
-    task = loop.create_task(close())
+    task = asyncio.get_running_loop().create_task(close())
     _closings.add(task)
     task.add_done_callback(_closings.discard)
 

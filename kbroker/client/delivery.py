@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+from kbroker.client.callbacks import callback_raised
 from kbroker.client.errors import ClientClosed, TimedOut
 from kbroker.client.types import RecordMetadata
 from kbroker.protocol.records.builder import BatchBuilder
@@ -121,8 +122,8 @@ class Batch:
         while listeners:
             try:
                 listeners.pop(0)()
-            except Exception:
-                log.exception("a delivery callback raised")
+            except BaseException as error:
+                callback_raised(error, "a delivery callback")
 
 
 def done_future(when_done: Callable[[Callable[[], None]], None]) -> asyncio.Future[None]:

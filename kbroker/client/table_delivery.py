@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
+from kbroker.client.callbacks import callback_raised
 from kbroker.client.delivery import Batch, done_future
 from kbroker.client.errors import BrokerError, TimedOut
 from kbroker.protocol.errors import ErrorCode, KafkaError
-
-log = logging.getLogger(__name__)
 
 
 class RowRange(NamedTuple):
@@ -165,5 +163,5 @@ class TableDelivery:
 def _call(listener: Callable[[], None]) -> None:
     try:
         listener()
-    except Exception:
-        log.exception("a delivery callback raised")
+    except BaseException as error:
+        callback_raised(error, "a delivery callback")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from kbroker.client.callbacks import callback_raised
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.consumer_statistics import seconds_ago
@@ -363,8 +364,8 @@ class GroupConsumer:
         if on_commit is not None:
             try:
                 on_commit(offsets, problem)
-            except Exception:
-                log.exception("a commit callback raised")
+            except BaseException as error:
+                callback_raised(error, "a commit callback")
 
     async def committed(
         self, partitions: Iterable[TopicPartition] | None, timeout_ms: int | None = None

@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -96,6 +97,23 @@ def test_the_clients_own_thread_is_told_not_to_wait_for_itself(client: Client) -
 
     with pytest.raises(RuntimeError, match="waits for that thread for ever"):
         client.run(wrong())
+
+
+def test_sys_exit_on_the_clients_own_thread_is_raised_where_it_was_waited_for_and_ends_nothing(client: Client) -> None:
+    with pytest.raises(SystemExit):
+        client.run(call(lambda: sys.exit(3)))
+    client._loop.call_soon_threadsafe(sys.exit)
+    assert client.run(call(lambda: 7)) == 7
+
+
+def test_a_client_that_is_told_to_end_while_something_calls_sys_exit_ends(client: Client) -> None:
+    client.run(call(lambda: client._loop.call_later(0.05, time.sleep, 0.3)))
+    time.sleep(0.1)
+    client._loop.call_soon_threadsafe(client._end_of_loop.set_result, None)
+    client._loop.call_soon_threadsafe(sys.exit)
+    client._closed = True
+    client._thread.join(30)
+    assert not client._thread.is_alive()
 
 
 class Slow:
