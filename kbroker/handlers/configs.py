@@ -322,10 +322,11 @@ def changed(
             if key is None or key.type is not ConfigType.LIST:
                 text = f"Config value {verb} is not allowed for config key: {change.name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-            values = list(key.parse(after[change.name]) if change.name in after else key.default)
-            given = [part.strip() for part in (change.value or "").split(",")]
+            values = key.parse(after[change.name]) if change.name in after else key.default
+            given = dict.fromkeys(part.strip() for part in (change.value or "").split(","))
             if change.operation == APPEND:
-                values += [value for value in given if value not in values]
+                there = frozenset(values)
+                values = [*values, *(value for value in given if value not in there)]
             else:
                 values = [value for value in values if value not in given]
             after[change.name] = ",".join(values)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from kbroker.handlers.configs import (
     Change,
     changed,
 )
+from kbroker.protocol.config_def import ConfigType
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.configs import (
     AlterConfigsRequest,
@@ -317,6 +319,33 @@ def test_changes_start_from_what_is_set_or_from_nothing() -> None:
     assert changed(present, change, TOPIC_KEYS, keep=False) == {"retention.ms": "5"}
     with pytest.raises(KafkaError, match="subtract is not allowed"):
         changed(present, [Change("retention.ms", SUBTRACT, "1")], TOPIC_KEYS, keep=True)
+
+
+def test_what_is_appended_to_a_list_stands_there_once() -> None:
+    present = {"cleanup.policy": "delete"}
+    change = [Change("cleanup.policy", APPEND, "compact, delete,compact")]
+    assert changed(present, change, TOPIC_KEYS, keep=True) == {"cleanup.policy": "delete,compact"}
+
+
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_a_long_list_is_not_gone_through_for_each_value_of_a_change(operation: int) -> None:
+    comparisons = 0
+
+    class Value(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal comparisons
+            comparisons += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    stored = SimpleNamespace(type=ConfigType.LIST, parse=lambda text: tuple(map(Value, text.split(","))))
+    others = ",".join(f"new-{number}" for number in range(500))
+    change = [Change("list", operation, others)]
+    changed({"list": ",".join(map(str, range(500)))}, change, {"list": stored}, keep=True)  # type: ignore[dict-item]
+    assert comparisons < 1000
 
 
 async def test_more_changes_of_one_resource_than_there_are_keys_are_refused_unread(ask: Ask, topic_name: str) -> None:
