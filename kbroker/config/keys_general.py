@@ -220,7 +220,10 @@ class NetworkKeys:
         "Not one of Kafka's keys.",
     )
     socket_listen_backlog_size: Int = key(
-        "socket.listen.backlog.size", default=50, check=at_least(1), doc="Connections that may wait to be accepted."
+        "socket.listen.backlog.size",
+        default=50,
+        check=at_least(1),
+        doc="Connections that may wait to be accepted; 1024 unless it is set.",
     )
     max_connections_per_ip: Int = key(
         "max.connections.per.ip",

@@ -10,9 +10,11 @@ import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 from kbroker.coordinator.member import NEVER
+from kbroker.replica.turns import TURN_S
 
 
 class Timed(Protocol):
@@ -46,10 +48,11 @@ class GroupTimers(Generic[T]):
                 self._arm()
 
     def run_due(self) -> None:
-        """Fire for every group whose time has come; set the timer for the next."""
+        """Fire for groups whose time has come, as many as fit into a turn of the loop; set the timer for the next."""
         now = self._clock()
         heap = self._heap
-        while heap and heap[0][0] <= now:
+        ends = monotonic() + TURN_S
+        while heap and heap[0][0] <= now and monotonic() < ends:
             deadline, _, group = heappop(heap)
             if group.scheduled_at == deadline:
                 group.scheduled_at = NEVER

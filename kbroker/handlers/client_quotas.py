@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Generator, Iterator, Mapping
 from typing import Any
 
 from kbroker.cluster.client_quotas import Place, QuotaKeeper, addresses_of, ip_place, place_of
@@ -18,7 +18,7 @@ from kbroker.protocol.messages.quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from kbroker.replica.turns import Turn
+from kbroker.replica.turns import Turn, in_turns
 from kbroker.security.quotas import ANY, CLIENT_KEYS, IP_KEYS, Entity, stored, valid_limit
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 USER, CLIENT, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT, IP)
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
+ENTITIES_AT_ONCE = 50
+"""Looked at between two looks at the clock."""
 
 Named = Mapping[str, str]
 """Type of entity -> name, ANY for the default."""
@@ -42,27 +44,39 @@ def _keeper(services: Services) -> QuotaKeeper:
 @handles(DescribeClientQuotasRequest, on_cluster(DESCRIBE_CONFIGS))
 def describe_client_quotas(
     services: Services, ctx: RequestContext, request: DescribeClientQuotasRequest
-) -> DescribeClientQuotasResponse:
+) -> DescribeClientQuotasResponse | Awaitable[DescribeClientQuotasResponse]:
     """Tell the limits of entities that have all the components asked for, and no others when that is strict."""
-    components = _components(request)
-    keeper = _keeper(services)
-    found: list[tuple[Named, Mapping[str, float]]] = [
-        (_named(entity), limits) for entity, limits in keeper.quotas.entities().items()
-    ]
-    found += [({IP: address}, {"connection_creation_rate": limit}) for address, limit in keeper.ips.items()]
-    return DescribeClientQuotasResponse(
-        error_code=ErrorCode.NONE,
-        entries=[
-            DescribeClientQuotasResponse.EntryData(
-                entity=[
-                    DescribeClientQuotasResponse.EntityData(entity_type=kind, entity_name=None if name == ANY else name)
-                    for kind, name in named.items()
-                ],
-                values=[DescribeClientQuotasResponse.ValueData(key=key, value=value) for key, value in limits.items()],
-            )
-            for named, limits in found
-            if limits and _is_meant(components, request.strict, named)
+    ctx.ends_with_connection = True
+    return in_turns(_describe(_keeper(services), _components(request), request.strict))
+
+
+def _describe(
+    keeper: QuotaKeeper, components: Mapping[str, Any], is_strict: bool
+) -> Generator[None, None, DescribeClientQuotasResponse]:
+    entries = []
+    for number, (named, limits) in enumerate(_limited(keeper)):
+        if limits and _is_meant(components, is_strict, named):
+            entries.append(_told(named, limits))
+        if number % ENTITIES_AT_ONCE == 0:
+            yield
+    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, entries=entries)
+
+
+def _limited(keeper: QuotaKeeper) -> Iterator[tuple[Named, Mapping[str, float]]]:
+    """All entities as they are now, and their limits."""
+    for entity, limits in list(keeper.quotas.entities().items()):
+        yield _named(entity), limits
+    for address, limit in list(keeper.ips.items()):
+        yield {IP: address}, {"connection_creation_rate": limit}
+
+
+def _told(named: Named, limits: Mapping[str, float]) -> DescribeClientQuotasResponse.EntryData:
+    return DescribeClientQuotasResponse.EntryData(
+        entity=[
+            DescribeClientQuotasResponse.EntityData(entity_type=kind, entity_name=None if name == ANY else name)
+            for kind, name in named.items()
         ],
+        values=[DescribeClientQuotasResponse.ValueData(key=key, value=value) for key, value in limits.items()],
     )
 
 

@@ -10,7 +10,7 @@ requests all the same.
 
 A client that sends many small frames at once is not served at the others' expense: what all connections may take of
 one turn of the event loop is limited (`Server.turn_is_over`); the rest of a buffer waits for the next turn. So do large
-frames of many clients, each of which takes a while to decode; not those of Produce, whose records nobody unpacks here.
+frames of many clients, each of which takes a while to decode, or to check.
 
 Small frames are cut from a shared buffer (many with one recv). A frame that is not complete after that gets a pooled
 buffer of its own, and its bytes are received straight into it; so are the next ones of that connection.
@@ -267,7 +267,7 @@ class Connection:
             self._frame = None
             self._in_work = frame
             whole = memoryview(frame)[self._frame_start : self._frame_end]
-            if len(whole) > LARGE_FRAME and self._must_wait_for_turn(whole[:2]):
+            if len(whole) > LARGE_FRAME and self._server.turn_is_over(monotonic()):
                 self._held, self.state = whole, WORKING
                 self._server.loop.call_soon(self._serve_in_turn)
             elif self._serve(whole):
@@ -288,11 +288,7 @@ class Connection:
                     break
                 if self._refuses_size(buffer, start, size):
                     return None
-            if (
-                size > LARGE_FRAME
-                and end - start >= 4 + size
-                and self._must_wait_for_turn(buffer[start + 4 : start + 6])
-            ):
+            if size > LARGE_FRAME and end - start >= 4 + size and self._server.turn_is_over(monotonic()):
                 self._rest = bytearray(buffer[start:end])
                 self._server.loop.call_soon(self.resume)
                 return None
@@ -399,10 +395,6 @@ class Connection:
         is_mute = self._muting is not None and self._muting.is_on()
         self.state = WORKING if is_mute else self.state
         return is_mute
-
-    def _must_wait_for_turn(self, key: bytes | bytearray | memoryview) -> bool:
-        """Whether a large frame of this API (its key as it stands on the wire) has to wait for the loop's next turn."""
-        return key != PRODUCE_KEY and self._server.turn_is_over(monotonic())
 
     def _serve_in_turn(self) -> None:
         """Serve the large frame that waits for its turn, or let it wait on."""

@@ -25,6 +25,8 @@ MOST_LATE_ANSWERS = 128
 """
 LARGEST_EXPECTED = 1 << 20
 """Most bytes of a buffer that is kept ready for a connection's next frame."""
+LONG_BACKLOG = 1024
+"""Connections that wait to be accepted, unless a key says otherwise; the system may allow fewer."""
 LARGE_FRAME = 1 << 14
 """A frame that is larger may take milliseconds to decode."""
 MOST_AT_ONCE = 2_000
@@ -99,7 +101,7 @@ class ServerLimits:
     """Address -> limit"""
     listener_max_connections: dict[str, int] = field(default_factory=dict)
     listener_creation_rates: dict[str, int] = field(default_factory=dict)
-    backlog: int = 50
+    backlog: int = LONG_BACKLOG
     """socket.listen.backlog.size"""
     send_buffer_bytes: int = 102_400
     receive_buffer_bytes: int = 102_400
@@ -127,7 +129,7 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         per_ip_overrides={host: limit for host, limit in config.per_ip_overrides.items() if is_address(host)},
         listener_max_connections=config.of_listeners("max.connections"),
         listener_creation_rates=config.of_listeners("max.connection.creation.rate"),
-        backlog=config.socket_listen_backlog_size,
+        backlog=_backlog(config),
         send_buffer_bytes=_buffer_bytes(config, "socket.send.buffer.bytes"),
         receive_buffer_bytes=_buffer_bytes(config, "socket.receive.buffer.bytes"),
         broker_listeners=broker_listeners(config),
@@ -188,6 +190,12 @@ async def addresses_of(overrides: Mapping[str, int]) -> dict[str, int]:
         for address in addresses:
             found[address] = limit
     return found
+
+
+def _backlog(config: BrokerConfig) -> int:
+    """Kafka's default of 50 overflows while hundreds connect at once, and who is dropped tries again after a second."""
+    key = "socket.listen.backlog.size"
+    return config.socket_listen_backlog_size if key in config.properties else LONG_BACKLOG
 
 
 def _buffer_bytes(config: BrokerConfig, key: str) -> int:

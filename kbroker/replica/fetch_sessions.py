@@ -27,6 +27,9 @@ EVICTION_MS = 120_000
 MOST_UNKNOWN = 100
 """So many partitions that do not exist may be part of a session: a topic may be on its way. Nobody needs more, and what
 exists is bounded by the cluster."""
+MOST_OF_CONSUMERS = 300_000
+"""Partitions in the sessions of all consumers together. What one has left behind is kept for a while, and each of its
+partitions takes 250 bytes, and time whenever garbage is looked for."""
 FIRST_TOPIC_ID_VERSION = 13
 NEVER_SEEN = -1
 
@@ -136,6 +139,7 @@ class FetchSession:
         "created_ms",
         "epoch",
         "id",
+        "kept",
         "last_used_ms",
         "noted_ms",
         "privileged",
@@ -158,6 +162,8 @@ class FetchSession:
         self.rules_version = -1
         """Of the access rules by which its targets were last read."""
         self.targets: dict[PartitionKey, FetchTarget] = {}
+        self.kept = 0
+        """How many of them count for what the sessions of all consumers hold."""
 
     def value(self) -> tuple[bool, int, int]:
         """Order of eviction: consumers before followers, small ones first."""
@@ -204,6 +210,8 @@ class FetchSessions:
         self.slots = slots
         self.sessions: dict[int, FetchSession] = {}
         """In order of last use, the least recent first."""
+        self._of_consumers = 0
+        """Partitions in the sessions that are no followers'."""
         self._next_id = next_id
 
     def open(
@@ -222,7 +230,7 @@ class FetchSessions:
         epoch = request.session_epoch
         if epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._incremental(request, version, now_ms, topics, wanted)
-        self.sessions.pop(request.session_id, None)
+        self._close(request.session_id)
         is_alone = epoch == FINAL_EPOCH or version < 7
         if wanted is None:
             targets = list(targets_of(request, version, topics))
@@ -248,7 +256,7 @@ class FetchSessions:
             session_id = self._next_id()
         session = FetchSession(session_id, privileged, uses_topic_ids, now_ms)
         session.targets = wanted
-        self.sessions[session_id] = session
+        self._keep(session)
         return FetchContext(wanted.values(), session)
 
     def _incremental(
@@ -261,15 +269,17 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= FIRST_TOPIC_ID_VERSION):
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._close(session.id)
         added = _added(session, wanted) if wanted else _told(session, _wanted(request, version, topics))
         for key in _forgotten(request, version):
             session.targets.pop(key, None)
-        del self.sessions[session.id]
         if not session.targets:
             return FetchContext(())
         if _is_any_unknown(added, topics) and _are_many_unknown(session.targets.values(), topics):
             return FetchContext(session.targets.values())
-        self.sessions[session.id] = session
+        if added and not self._has_room(session.privileged, len(session.targets)):
+            return FetchContext(session.targets.values())
+        self._keep(session)
         session.last_used_ms = now_ms
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         return FetchContext(session.targets.values(), session, incremental=True)
@@ -280,7 +290,7 @@ class FetchSessions:
         if session is None:
             return
         if not context.incremental and self.sessions.get(session.id) is session:
-            del self.sessions[session.id]
+            self._close(session.id)
         for topic in answer.responses:
             for partition in topic.partitions:
                 key = topic.topic_id if topic.topic_id != ZERO_UUID else topic.topic
@@ -290,14 +300,14 @@ class FetchSessions:
 
     def _make_room(self, privileged: bool, size: int, now_ms: int) -> bool:
         """Evict at most one session; False when there is no room for a new one."""
-        if len(self.sessions) < self.slots:
+        if len(self.sessions) < self.slots and self._has_room(privileged, size):
             return True
         if not self.sessions:
             return False
         oldest = next(iter(self.sessions.values()))
         if now_ms - oldest.last_used_ms > EVICTION_MS:
-            del self.sessions[oldest.id]
-            return True
+            self._close(oldest.id)
+            return self._has_room(privileged, size)
         evictable = [
             session
             for session in self.sessions.values()
@@ -306,8 +316,24 @@ class FetchSessions:
         least = min(evictable, key=FetchSession.value, default=None)
         if least is None or least.value()[:2] >= (privileged, size):
             return False
-        del self.sessions[least.id]
-        return True
+        self._close(least.id)
+        return self._has_room(privileged, size)
+
+    def _has_room(self, privileged: bool, size: int) -> bool:
+        """Whether so many partitions more may be kept: those of followers are bounded by the cluster."""
+        return privileged or self._of_consumers + size <= MOST_OF_CONSUMERS
+
+    def _keep(self, session: FetchSession) -> None:
+        """Keep it, as the one that was used last."""
+        self.sessions[session.id] = session
+        session.kept = 0 if session.privileged else len(session.targets)
+        self._of_consumers += session.kept
+
+    def _close(self, session_id: int) -> None:
+        """Forget a session, if it is there."""
+        session = self.sessions.pop(session_id, None)
+        if session is not None:
+            self._of_consumers -= session.kept
 
 
 Named = tuple[str | None, bytes, FetchRequest.FetchPartition]

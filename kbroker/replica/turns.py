@@ -42,12 +42,20 @@ Work = Generator[None, None, Answer | Awaitable[Answer]]
 
 _under_way: WeakSet[object] = WeakSet()
 """What takes more than one turn and is not at its end: generators, and those of Turn."""
+_beginnings: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
+"""When new work has had its time in this turn of the loop, once there is much of it."""
 _lines: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]] = WeakKeyDictionary()
 """What waits for its turn, in order."""
 
 
 def in_turns(work: Work[Answer]) -> Answer | Awaitable[Answer]:
-    """Begin the work: return its result, or what is to be awaited for it when it takes longer than a turn."""
+    """Begin the work: return its result, or what is to be awaited for it when it takes longer than a turn.
+
+    Where much is under way, and more has begun in this turn, it waits in line with all else.
+    """
+    if len(_under_way) >= MOST_AT_A_TURN and _has_enough_begun():
+        _under_way.add(work)
+        return _go_on(work)
     ends = monotonic() + _turn_s()
     try:
         while monotonic() < ends:
@@ -98,6 +106,17 @@ async def each_in_turns(function: Callable[[Item], Result], items: Sequence[Item
 
 def _turn_s() -> float:
     return max(SHORTEST_TURN_S, TURN_S / (len(_under_way) + 1))
+
+
+def _has_enough_begun() -> bool:
+    """Whether what began in this turn of the loop, each with its own shortest time, has had all of it together."""
+    loop = asyncio.get_running_loop()
+    ends = _beginnings.get(loop)
+    if ends is not None:
+        return monotonic() >= ends
+    _beginnings[loop] = monotonic() + TURN_S
+    loop.call_soon(_beginnings.pop, loop, None)
+    return False
 
 
 async def _next_turn() -> None:

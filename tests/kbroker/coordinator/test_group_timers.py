@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_events import GroupSettings
 from kbroker.coordinator.group_timers import GroupTimers
 from kbroker.coordinator.member import NEVER
+from kbroker.replica.turns import TURN_S
 
 
 class Clock:
@@ -60,4 +62,25 @@ async def test_the_loops_timer_fires_by_itself() -> None:
     timers: GroupTimers[Group] = GroupTimers(lambda: int(loop.time() * 1000), lambda each: fired.set())
     timers.schedule(group("g", int(loop.time() * 1000) + 20))
     await asyncio.wait_for(fired.wait(), 20)
+    timers.close()
+
+
+async def test_thousands_of_groups_that_are_due_at_once_take_turns_of_the_loop() -> None:
+    loop, fired = asyncio.get_running_loop(), []
+    at_once: list[int] = []
+
+    def fire(each: Group) -> None:
+        time.sleep(TURN_S / 10)
+        fired.append(each.group_id)
+
+    timers: GroupTimers[Group] = GroupTimers(lambda: int(loop.time() * 1000), fire)
+    for number in range(40):
+        timers.schedule(group(str(number), int(loop.time() * 1000)))
+    async with asyncio.timeout(20):
+        while len(fired) < 40:
+            before = len(fired)
+            await asyncio.sleep(0)
+            at_once.append(len(fired) - before)
+    assert max(at_once) <= 11
+    assert sorted(fired, key=int) == [str(number) for number in range(40)]
     timers.close()

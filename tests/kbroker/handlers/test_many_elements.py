@@ -26,7 +26,7 @@ from kbroker.protocol.messages.groups import (
 )
 from kbroker.protocol.messages.metadata import UpdateFeaturesRequest
 from kbroker.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
-from kbroker.protocol.messages.quotas import AlterClientQuotasRequest
+from kbroker.protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from kbroker.protocol.messages.security import (
     AlterUserScramCredentialsRequest,
     CreateAclsRequest,
@@ -44,6 +44,7 @@ from kbroker.protocol.schema import schema_of
 from kbroker.replica.turns import PORTION
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
 from kbroker.security.authorizer import EVERYTHING
+from kbroker.security.quotas import Entity
 from tests.fixtures.others import Others
 
 MANY = 20 * PORTION
@@ -80,6 +81,10 @@ SERVICES: Any = SimpleNamespace(
         commit_in_transaction=commit_nothing,
         committed=lambda group_id: (None, ErrorCode.NONE),
         delete_offsets=delete_nothing,
+    ),
+    quotas=SimpleNamespace(
+        quotas=SimpleNamespace(entities=lambda: {Entity(f"n{number}", None): {"x": 1.0} for number in range(MANY)}),
+        ips={},
     ),
     config=SimpleNamespace(request_timeout_ms=60_000, offset_metadata_max_bytes=4096),
     replicas=SimpleNamespace(is_leadership_unproven=lambda: False, append=append),
@@ -205,6 +210,7 @@ REQUESTS: dict[str, tuple[Callable[[], Any], int]] = {
         lambda: LeaveGroupRequest(group_id="g", members=many(LeaveGroupRequest.MemberIdentity, "member_id")),
         5,
     ),
+    "limits of clients are told": (lambda: DescribeClientQuotasRequest(components=[], strict=False), 1),
 }
 
 

@@ -209,7 +209,7 @@ async def test_garbage_that_dispatch_refuses_closes_only_its_own_connection(capl
 async def test_a_thousand_connections_are_served_at_once() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 8192)), hard))
-    async with serving(backlog=1024) as server:
+    async with serving() as server:
         clients = []
         for _ in range(1000):
             sock = socket.socket()

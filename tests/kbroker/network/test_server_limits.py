@@ -130,14 +130,15 @@ async def test_buffers_full_of_small_frames_do_not_hold_up_another_client(floods
                 assert await client.receive() == b"flood"
 
 
-async def test_large_frames_of_many_clients_are_served_in_turns() -> None:
+@pytest.mark.parametrize("key", [b"\0\0", b"\0\3"], ids=["Produce", "Metadata"])
+async def test_large_frames_of_many_clients_are_served_in_turns(key: bytes) -> None:
     served: list[bytes] = []
     other: Client
 
     def slow(connection: Connection, request: memoryview) -> list[bytes]:
         served.append(bytes(request[:6]))
         if len(served) == 2:
-            other.send(frame(b"\0\3other"))
+            other.send(frame(key + b"other"))
         if len(request) > 100:
             time.sleep(0.01)
         return [frame(bytes(request[:6]))]
@@ -148,11 +149,11 @@ async def test_large_frames_of_many_clients_are_served_in_turns() -> None:
         for _ in range(2):
             served.clear()
             for client in clients:
-                client.send(frame(b"\0\3long" + bytes(100_000)))
-            assert await other.receive() == b"\0\3othe"
-            assert served.index(b"\0\3othe") < 10
+                client.send(frame(key + b"long" + bytes(100_000)))
+            assert await other.receive() == key + b"othe"
+            assert served.index(key + b"othe") < 10
             for client in clients:
-                assert await client.receive() == b"\0\3long"
+                assert await client.receive() == key + b"long"
 
 
 async def test_an_announced_huge_frame_takes_no_memory_before_its_bytes_arrive() -> None:

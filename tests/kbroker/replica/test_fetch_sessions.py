@@ -187,3 +187,29 @@ def test_a_session_that_gathers_partitions_that_do_not_exist_ends() -> None:
     context = opened(cache, request(1, 1, (99_999, 0)))
     assert (context.session_id, len(context.targets), context.incremental) == (0, MOST_UNKNOWN + 2, False)
     assert not cache.sessions
+
+
+def test_the_partitions_in_the_sessions_of_all_consumers_are_bounded_those_of_followers_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kbroker.replica.fetch_sessions.MOST_OF_CONSUMERS", 3)
+    cache = sessions(slots=10)
+    first = opened(cache, request(0, 0, (0, 0), (1, 0)))
+    assert first.session is not None
+    refused = opened(cache, request(0, 0, (0, 0), (1, 0)))
+    assert (refused.session, len(refused.targets)) == (None, 2)
+    follower = opened(cache, request(0, 0, *((number, 0) for number in range(9))), follower=True)
+    assert follower.session is not None
+    grown = opened(cache, request(first.session_id, 1, (2, 0)))
+    assert (grown.session, len(grown.targets)) == (first.session, 3)
+    beyond = opened(cache, request(first.session_id, 2, (3, 0)))
+    assert (beyond.session, len(beyond.targets)) == (None, 4), "it is served, and begins anew"
+    assert opened(cache, request(0, 0, (0, 0), (1, 0), (2, 0))).session is not None, "its room is free"
+
+
+def test_what_was_left_behind_makes_room_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.replica.fetch_sessions.MOST_OF_CONSUMERS", 3)
+    cache = sessions(slots=10)
+    opened(cache, request(0, 0, (0, 0), (1, 0)))
+    assert opened(cache, request(0, 0, (0, 0), (1, 0)), now=EVICTION_MS).session is None
+    assert opened(cache, request(0, 0, (0, 0), (1, 0)), now=EVICTION_MS + 1).session is not None

@@ -146,3 +146,22 @@ async def test_of_very_many_only_some_go_on_in_one_turn_each_after_the_other(mon
     in_a_turn = Counter(turn for _, turn in went_on)
     assert max(in_a_turn.values()) <= 2 * MOST_AT_A_TURN, "those in line, and when few are left the rest"
     assert sorted(number for number, _ in went_on[: 10 * MOST_AT_A_TURN]) == list(range(10 * MOST_AT_A_TURN))
+
+
+async def test_what_begins_while_much_is_under_way_has_one_turn_for_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    begun: list[int] = []
+
+    def of_one(number: int) -> Generator[None, None, int]:
+        nonlocal now
+        for step in range(20):
+            now += TURN_S / 4
+            if step == 0:
+                begun.append(number)
+            yield
+        return number
+
+    monkeypatch.setattr(turns, "monotonic", lambda: now)
+    many = [in_turns(of_one(number)) for number in range(10 * MOST_AT_A_TURN)]
+    assert begun == list(range(MOST_AT_A_TURN + 4)), "the first ones, and after them what fits into a turn"
+    assert await asyncio.gather(*many) == list(range(10 * MOST_AT_A_TURN))  # type: ignore[arg-type]
