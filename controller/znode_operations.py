@@ -142,6 +142,12 @@ class Znodes(ABC):
     """
 
     @abstractmethod
+    async def sync(self) -> None:
+        """Return when what was written before, by whomever, is read here, too: reads are answered by the server that
+        one is connected to, which may lag behind the others. One more round trip, to the servers' leader.
+        """
+
+    @abstractmethod
     async def get(self, path: str, *, watch: bool = False) -> tuple[bytes | None, Stat]:
         """Data and Stat. Raises NoNode."""
 

@@ -323,6 +323,10 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
     def _path(self, path: str) -> str:
         return (self._chroot + path) if path != "/" else (self._chroot or "/")
 
+    async def sync(self) -> None:
+        """See Znodes."""
+        await self._call(serialization.Sync(self._path("/")))
+
     async def get(self, path: str, *, watch: bool = False) -> tuple[bytes | None, Stat]:
         """See Znodes."""
         watcher = self._on_watch if watch else None

@@ -337,7 +337,7 @@ class Broker:
         self.broker_epoch = await self.zookeeper.register_broker(self.registration(), wait_ms=patience_ms)
         self._registered = True
         await asyncio.get_running_loop().run_in_executor(None, self.logs.note_boot)
-        self.zookeeper.on_session_established.append(self._on_new_session)
+        self.zookeeper.on_session_established.append(lambda: self._spawn(self._register_again()))
         self.server.start()
         self._controller.on_new_controller.append(lambda: self._spawn(self._forget_gone_topics()))
         await self._controller.start()
@@ -397,9 +397,6 @@ class Broker:
     def _leadership_changed(self, elected: Sequence[tuple[str, int]], resigned: Sequence[tuple[str, int]]) -> None:
         self.services.groups.leadership_changed(elected, resigned)
         self.services.transactions.leadership_changed(elected, resigned)
-
-    def _on_new_session(self) -> None:
-        self._spawn(self._register_again())
 
     async def _register_again(self) -> None:
         """The old session took our registration with it: register anew, with a new epoch."""
@@ -469,6 +466,9 @@ class Broker:
         assert self._replicas is not None
         known = set(self.services.metadata.topics)
         try:
+            # The controller may have told us of topics that the server we ask has not heard of yet: nobody would
+            # tell of them again.
+            await self.zookeeper.sync()
             self._replicas.forget_topics(known.difference(await self.zookeeper.topic_names()))
         except ZooKeeperError as error:
             log.info("topics not compared with ZooKeeper: %s", error)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -200,17 +200,18 @@ class DynamicConfig:
         """Call this with the name of each entity of a type that has changed."""
         self._followers.setdefault(entity_type, []).append(follower)
 
-    async def load_topics(self, topics: Iterable[str]) -> None:
+    async def load_topics(self, topics: Sequence[str]) -> None:
         """Read the overrides of topics whose logs are about to be made: nobody is notified of new topics.
 
-        A session that ends meanwhile is followed by another: a log without its topic's overrides would be wrong for
-        as long as they stay as they are. (What is to be compacted would be deleted by its age.)
+        A session that ends meanwhile is followed by another, and a server that lags behind (the controller's order
+        came by another way) is waited for: a log without its topic's overrides would be wrong for as long as they
+        stay as they are. (What is to be compacted would be deleted by its age.)
         """
-        names = list(topics)
         problem: ZooKeeperError | None = None
         for _ in range(SESSIONS_TO_WAIT_FOR):
             try:
-                configs = await self._zookeeper.read_configs(TOPICS, names)
+                await self._zookeeper.sync()
+                configs = await self._zookeeper.read_configs(TOPICS, topics)
             except SessionExpired as error:
                 problem = error
             except ZooKeeperError as error:

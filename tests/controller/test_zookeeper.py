@@ -138,6 +138,16 @@ async def test_only_so_many_reads_are_under_way_at_once(
     await session.close()
 
 
+async def test_after_a_sync_a_session_reads_what_another_has_written(connect: Connect) -> None:
+    writer, reader = await connect(), await connect()
+    for number in range(20):
+        await writer.create(f"/written{number}", b"")
+        await asyncio.wait_for(reader.sync(), 20)
+        assert await reader.exists(f"/written{number}") is not None
+    drop_connection(reader)
+    await asyncio.wait_for(reader.sync(), 20)
+
+
 async def test_watches_call_back_once_for_data_children_and_creation(connect: Connect) -> None:
     session = await connect()
     fired: list[str] = []

@@ -293,7 +293,9 @@ async def test_addresses_that_change_while_a_broker_registers_again_are_told_the
     async def nothing() -> list[str]:
         return []
 
-    nowhere: Any = SimpleNamespace(register_broker=register, update_broker=update, topic_names=nothing, session_id=1)
+    nowhere: Any = SimpleNamespace(
+        register_broker=register, update_broker=update, topic_names=nothing, sync=nothing, session_id=1
+    )
     parts: Any = SimpleNamespace(ports={}, on_registered=list, forget_topics=list, metadata=SimpleNamespace(topics=()))
     written = threading.Event()
     parts.note_session, parts.live_dirs = lambda session, path: written.wait(30), ["/a"]
@@ -306,6 +308,23 @@ async def test_addresses_that_change_while_a_broker_registers_again_are_told_the
         written.set()
         await asyncio.gather(*broker._tasks)
     assert told == ["new"]
+
+
+async def test_a_topic_that_the_server_one_asks_has_not_heard_of_yet_does_not_count_as_gone() -> None:
+    listed, forgotten = ["old"], set[str]()
+
+    async def sync() -> None:
+        listed.append("new")
+
+    async def names() -> list[str]:
+        return list(listed)
+
+    broker = Broker(resolve_broker_config({"listeners": "PLAINTEXT://old:1", "zookeeper.connect": "z:1"}))
+    parts: Any = SimpleNamespace(topic_names=names, sync=sync, forget_topics=forgotten.update)
+    parts.metadata = SimpleNamespace(topics=dict.fromkeys(("old", "new", "gone")))
+    broker.zookeeper = broker.services = broker._replicas = parts
+    await broker._forget_gone_topics()
+    assert forgotten == {"gone"}
 
 
 async def test_a_directory_that_hangs_keeps_neither_the_broker_nor_the_others_from_noting_the_session(

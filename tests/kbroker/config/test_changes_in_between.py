@@ -33,6 +33,26 @@ async def test_what_a_new_topic_is_configured_to_is_asked_again_when_the_session
     assert configs.topic_config("t").is_compacted
 
 
+class Lagging(Store):
+    """A server that has not heard yet what the others have agreed on."""
+
+    is_behind = True
+
+    async def sync(self) -> None:
+        self.is_behind = False
+
+    async def read_configs(self, kind: str, entities: list[str]) -> dict[str, dict[str, str]]:
+        return {} if self.is_behind else await super().read_configs(kind, entities)
+
+
+async def test_a_new_topics_log_is_made_with_its_settings_though_the_server_one_asks_lags_behind() -> None:
+    store = Lagging()
+    store.nodes["topics", "t"] = {"cleanup.policy": "compact"}
+    configs = dynamic(store)
+    await configs.load_topics(["t"])
+    assert configs.topic_config("t").is_compacted
+
+
 async def test_a_broker_that_stops_does_not_ask_for_new_topics_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     configs = dynamic(Expiring(sessions=1_000_000))
     await configs.load_topics(["t"])
