@@ -7,7 +7,7 @@ from kbroker.protocol.primitives cimport Reader, Writer, size_of
 
 cdef int BOOL, INT8, INT16, INT32, INT64, FLOAT64, STRING, RECORDS, UUID, ERROR, STRUCT
 cdef list _ERRORS
-cdef int NUMBERS_PER_ELEMENT, STEP_ELEMENTS
+cdef int NUMBERS_PER_ELEMENT, STEP_ELEMENTS, LONGEST_STRING
 cdef int _KNOWN_ERRORS
 
 
@@ -37,6 +37,7 @@ cdef object _read_struct(Reader reader, Plan plan)
 cdef object _read_value(Reader reader, Step step)
 @cython.locals(length=Py_ssize_t)
 cdef object _read_string(Reader reader, Step step)
+cdef void _refuse_long(Py_ssize_t length, Step step) except *
 @cython.locals(length=Py_ssize_t)
 cdef object _read_blob(Reader reader, Step step)
 cdef object _null(Step step)

@@ -23,6 +23,7 @@ from kbroker.protocol.primitives import (
     INT16,
     INT32,
     INT64,
+    LONGEST_STRING,
     MOST_ANSWER_BYTES,
     NO_LIMIT,
     RECORDS,
@@ -244,7 +245,14 @@ def _read_string(reader: Reader, step: Step) -> Any:
     length = reader.read_varint() - 1 if step.flexible else reader.read_int16()
     if length < 0:
         return _null(step)
+    if length > LONGEST_STRING:
+        _refuse_long(length, step)
     return reader.read_text(length)
+
+
+def _refuse_long(length: int, step: Step) -> None:
+    """A text that fits into flexible versions alone, as Kafka refuses it."""
+    raise MalformedMessage(f"text of {length} bytes in {step.name}, {LONGEST_STRING} are allowed")
 
 
 def _read_blob(reader: Reader, step: Step) -> Any:
@@ -304,6 +312,8 @@ def _read_element(reader: Reader, step: Step) -> Any:
         length = reader.read_varint() - 1 if step.flexible else reader.read_int16()
         if length < 0:
             raise MalformedMessage(f"null among the elements of {step.name}")
+        if length > LONGEST_STRING:
+            _refuse_long(length, step)
         return reader.read_text(length)
     return _read_value(reader, step)
 
@@ -442,7 +452,7 @@ def _write_length(writer: Writer, length: int, step: Step) -> None:
 
 
 def _write_string(writer: Writer, value: Any, step: Step) -> None:
-    """Write a string; Kafka allows it 32767 bytes in every form."""
+    """Write a string; Kafka allows it LONGEST_STRING bytes in every form."""
     if value is None:
         if not step.nullable:
             _refuse_null(step)
@@ -452,8 +462,8 @@ def _write_string(writer: Writer, value: Any, step: Step) -> None:
             writer.write_int16(-1)
         return
     text: bytes = value.encode()
-    if len(text) > 32767:
-        raise ValueError(f"{step.name}: text of {len(text)} bytes, 32767 are allowed")
+    if len(text) > LONGEST_STRING:
+        raise ValueError(f"{step.name}: text of {len(text)} bytes, {LONGEST_STRING} are allowed")
     if step.flexible:
         writer.write_varint(len(text) + 1)
     else:

@@ -71,6 +71,9 @@ ZERO_UUID = bytes(16)
 
 NO_LIMIT = (1 << 62) - 1
 
+LONGEST_STRING = 32_767
+"""In bytes, also where the wire has room for more: what is longer could not be told to others."""
+
 MOST_ANSWER_BYTES = 100_000_000
 """Of an answer, but for records: as much as librdkafka takes. Whoever wants more asks for less at a time."""
 

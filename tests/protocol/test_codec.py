@@ -13,12 +13,12 @@ from kbroker.protocol import codec
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kbroker.protocol.messages.api_versions import ApiVersionsResponse
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
-from kbroker.protocol.messages.groups import HeartbeatRequest, JoinGroupRequest
+from kbroker.protocol.messages.groups import DescribeGroupsRequest, HeartbeatRequest, JoinGroupRequest
 from kbroker.protocol.messages.internal_topics import ConsumerGroupMemberMetadataValue
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.offsets import ListOffsetsResponse
 from kbroker.protocol.messages.produce import ProduceRequest
-from kbroker.protocol.primitives import Writer
+from kbroker.protocol.primitives import LONGEST_STRING, Writer
 from kbroker.protocol.schema import Message, schema_of
 from tests.protocol.definitions import MESSAGES
 from tests.protocol.frames import joined
@@ -183,6 +183,30 @@ def test_bad_text_and_null_are_malformed() -> None:
         codec.decode(HeartbeatRequest, bytes.fromhex("0002 c3 28 00000001 0000"), 0)
     with pytest.raises(MalformedMessage, match="null in group_id"):
         codec.decode(HeartbeatRequest, bytes.fromhex("ffff 00000001 0000"), 0)
+
+
+@pytest.mark.parametrize("form", [codec, INTERPRETED])
+def test_text_of_a_flexible_version_that_is_too_long_to_be_told_to_others_is_malformed(form: Any) -> None:
+    """As in Kafka; a group of such a name could be made, but no list that has it could be answered."""
+
+    def text(size: int) -> bytes:
+        writer = Writer()
+        writer.write_varint(size + 1)
+        writer.write_raw(b"g" * size)
+        return writer.to_bytes()
+
+    def heartbeat(size: int) -> bytes:
+        return text(size) + bytes.fromhex("00000001 02 6d 00 00")
+
+    def describe(size: int) -> bytes:
+        return bytes.fromhex("02") + text(size) + bytes.fromhex("00 00")
+
+    assert form.decode(HeartbeatRequest, heartbeat(LONGEST_STRING), 4).group_id == "g" * LONGEST_STRING
+    assert form.decode(DescribeGroupsRequest, describe(LONGEST_STRING), 5).groups == ["g" * LONGEST_STRING]
+    with pytest.raises(MalformedMessage, match="text of 32768 bytes in group_id, 32767 are allowed"):
+        form.decode(HeartbeatRequest, heartbeat(LONGEST_STRING + 1), 4)
+    with pytest.raises(MalformedMessage, match="text of 32768 bytes in groups, 32767 are allowed"):
+        form.decode(DescribeGroupsRequest, describe(LONGEST_STRING + 1), 5)
 
 
 def test_golden_bytes_of_a_heartbeat() -> None:
