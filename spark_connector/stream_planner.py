@@ -85,12 +85,12 @@ class StreamPlanner:
 
     def stop_at_newest(self) -> None:
         """Read no further than what there is now (Trigger.AvailableNow)."""
-        self._target = self._ask_newest()
+        self._target = self._ask_newest({})
         self._target_ids = dict(self.cluster.topic_ids)
 
     def next_end(self, start: Offsets, limits: TriggerLimits, now: float | None = None) -> Offsets:
         """Return where the micro-batch after `start` ends; `start` itself when it is not time for one."""
-        newest = self._ask_newest()
+        newest = self._ask_newest(start)
         if self._target is not None:
             newest = self._up_to_target(self._target, start, newest)
         self.commit(start)
@@ -164,8 +164,19 @@ class StreamPlanner:
         if self._group is not None and offsets:
             self._group.tell(offsets)
 
-    def _ask_newest(self) -> Offsets:
-        return self.cluster.offsets(self._find_partitions(), LATEST)
+    def _ask_newest(self, start: Offsets) -> Offsets:
+        """Return the partitions' ends; one before what was read of the same topic is asked for again before it counts.
+
+        So a leader answers that is none any more and does not know it, or has yet to learn what was committed.
+        """
+        from kbroker.client.plain_cluster import Patience
+
+        patience = Patience(self.cluster.retry_for)
+        while True:
+            newest = self.cluster.offsets(self._find_partitions(), LATEST)
+            known = {place for place in start if place[0] in self.topic_ids and not self._is_remade(place[0])}
+            if all(newest[place] >= start[place] for place in known & newest.keys()) or not patience.pause():
+                return newest
 
     def _up_to_target(self, target: Offsets, start: Offsets, newest: Offsets) -> Offsets:
         """Return the ends as far as they were there when the query began; topics made since then are the next one's."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 LATEST = -1
 EARLIEST = -2
 NO_DEBUG_REPLICA = -1
+NO_ID = bytes(16)
 BROKER_RESOURCE = 4
 GROUP, TRANSACTION = 0, 1
 MANY_COORDINATORS = 4
@@ -91,6 +92,8 @@ class PlainCluster:
         self.pool = BufferPool(128 << 20)
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._leader_epochs: dict[TopicPartition, int] = {}
+        """-1 from a broker that gives none. By it a leader that is none any more, and does not know it, is told."""
         self.topic_ids: dict[str, bytes] = {}
         """Of the topics that were asked about last; zeros from a broker that gives none."""
         self._connections: dict[tuple[str, int], PlainConnection] = {}
@@ -122,8 +125,10 @@ class PlainCluster:
         for topic in self._retry(lambda: self._checked(names)) if names else ():
             self.topic_ids[topic.name] = topic.topic_id
             for partition in topic.partitions:
-                places.add((topic.name, partition.partition_index))
-                self._leaders[topic.name, partition.partition_index] = partition.leader_id
+                place = (topic.name, partition.partition_index)
+                places.add(place)
+                self._leaders[place] = partition.leader_id
+                self._leader_epochs[place] = partition.leader_epoch
         return places
 
     def partition_count(self, topic: str) -> int:
@@ -167,7 +172,7 @@ class PlainCluster:
             try:
                 by_leader = self._by_leader(places)
                 requests = [
-                    (leader, _list_offsets(theirs, times, committed))
+                    (leader, _list_offsets(theirs, times, self._leader_epochs, committed))
                     for times in questions
                     for leader, theirs in by_leader.items()
                 ]
@@ -355,9 +360,28 @@ class PlainCluster:
         """Ask any broker that can be reached; raises ConnectionError naming all that were tried."""
         topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-        answer = self._ask_any(lambda connection: connection.request(request))
+
+        def ask(connection: PlainConnection) -> Any:
+            answer = connection.request(request)
+            if names:
+                self._refuse_older(answer, connection.address)
+            return answer
+
+        answer = self._ask_any(ask)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         return answer
+
+    def _refuse_older(self, answer: Any, address: str) -> None:
+        """A broker that is cut off from the others tells of leaders that are none any more: another one is asked."""
+        for topic in answer.topics:
+            if topic.topic_id == NO_ID or topic.topic_id != self.topic_ids.get(topic.name):
+                continue
+            for partition in topic.partitions:
+                known = self._leader_epochs.get((topic.name, partition.partition_index), -1)
+                if 0 <= partition.leader_epoch < known:
+                    raise NotConnected(
+                        f"{address} does not know of leader epoch {known} of {topic.name}-{partition.partition_index}"
+                    )
 
     def _ask_any(self, ask: Callable[[PlainConnection], Any]) -> Any:
         """Ask the first that answers; those that did not when they were asked last come last."""
@@ -422,13 +446,20 @@ def _describe_logs(places: Iterable[TopicPartition]) -> DescribeLogDirsRequest:
 
 
 def _list_offsets(
-    places: list[TopicPartition], times: Mapping[TopicPartition, int], read_committed: bool
+    places: list[TopicPartition],
+    times: Mapping[TopicPartition, int],
+    leader_epochs: Mapping[TopicPartition, int],
+    read_committed: bool,
 ) -> ListOffsetsRequest:
     topics = [
         ListOffsetsRequest.ListOffsetsTopic(
             name=name,
             partitions=[
-                ListOffsetsRequest.ListOffsetsPartition(partition_index=number, timestamp=times[name, number])
+                ListOffsetsRequest.ListOffsetsPartition(
+                    partition_index=number,
+                    current_leader_epoch=leader_epochs[name, number],
+                    timestamp=times[name, number],
+                )
                 for number in numbers
             ],
         )

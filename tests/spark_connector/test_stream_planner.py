@@ -235,6 +235,38 @@ def test_a_topic_made_again_is_an_error_or_read_from_its_first_record(
     assert places(planners[1].ranges(dropped, end)) == [(0, 0, 3 if restarted else 6)]
 
 
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_an_end_before_what_was_read_is_no_loss_where_the_next_answer_knows_better(
+    broker: BrokerProcess,
+    topic_name: str,
+    start_query: StartQuery,
+    monkeypatch: pytest.MonkeyPatch,
+    fail_on_data_loss: str,
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 10)
+    planner = start_query(subscribe=topic_name, failOnDataLoss=fail_on_data_loss).again()
+    seen = planner.next_end(planner.first(), ALL)
+    stale, ask = [dict.fromkeys(seen, 6)], planner.cluster.offsets
+    monkeypatch.setattr(planner.cluster, "offsets", lambda *what: stale.pop() if stale else ask(*what))
+    assert planner.next_end(seen, ALL) == seen == {(topic_name, 0): 10}
+    assert not stale
+
+
+def test_an_end_before_what_was_read_is_a_loss_when_it_stays(
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 6)
+    seen, given = {(topic_name, 0): 10}, {"subscribe": topic_name, "kafka.request.timeout.ms": "500"}
+    strict, loose = start_query(**given).again(), start_query(**given, failOnDataLoss="false").again()
+    for planner in (strict, loose):
+        planner.first()  # it knows the topic by its id
+    with pytest.raises(DataLossError, match=f"{topic_name}-0 ends at 6, before the offset 10 read so far"):
+        strict.next_end(seen, ALL)
+    assert loose.next_end(seen, ALL) == {(topic_name, 0): 6}
+
+
 @pytest.mark.slow
 def test_a_deleted_topic_is_an_error_or_left_out(
     broker: BrokerProcess, topic_name: str, start_query: StartQuery

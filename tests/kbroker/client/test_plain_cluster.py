@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from kbroker.client.plain_cluster import EARLIEST, LATEST, PlainCluster
+from kbroker.client.plain_connection import PlainConnection
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.metadata import MetadataResponse
 from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.kbroker.client.topics import create_topic, produce_values
 
@@ -112,6 +114,52 @@ def test_a_leader_known_wrongly_is_looked_up_again(broker: BrokerProcess, topic_
         cluster._leaders[place] = 99
         assert cluster.offsets([place], LATEST) == {place: 0}
         assert cluster._leaders[place] != 99
+
+
+def test_a_leader_is_asked_under_its_epoch_so_that_one_of_before_answers_nothing(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    ask = PlainCluster._ask_leaders
+    asked: list[int] = []
+
+    def watch(self: PlainCluster, requests: Any) -> Any:
+        asked.extend(request.topics[0].partitions[0].current_leader_epoch for _, request in requests)
+        return ask(self, requests)
+
+    monkeypatch.setattr(PlainCluster, "_ask_leaders", watch)
+    with PlainCluster(broker.bootstrap, retry_for=30) as cluster:
+        place = (topic_name, 0)
+        assert cluster.offsets([place], LATEST) == {place: 0}
+        assert asked.pop() >= 0
+        cluster.topic_ids.clear()  # the topic was another one then
+        cluster._leader_epochs[place] = 99
+        assert cluster.offsets([place], LATEST) == {place: 0}
+        assert (asked[0], len(asked)) == (99, 2), "refused, and asked under the epoch that there is"
+
+
+def test_a_broker_that_tells_of_leaders_of_before_is_passed_over(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    one, other = broker.bootstrap, f"localhost:{broker.bootstrap.rpartition(':')[2]}"
+    epochs, request = {one: [7, 6, 6], other: [7, 7, 6]}, PlainConnection.request
+
+    def answer(self: PlainConnection, *what: Any) -> Any:
+        found = request(self, *what)
+        if isinstance(found, MetadataResponse):
+            found.topics[0].partitions[0].leader_epoch = epochs[self.address].pop(0)
+        return found
+
+    monkeypatch.setattr(PlainConnection, "request", answer)
+    with PlainCluster(f"{one},{other}", retry_for=0) as cluster:
+        cluster.partitions([topic_name])
+        cluster.partitions([topic_name])
+        assert epochs == {one: [6], other: [7, 6]}, "the one was asked first, and the other then"
+        cluster.partitions([topic_name])
+        assert epochs == {one: [6], other: [6]}, "who is behind is asked last"
+        with pytest.raises(ConnectionError, match=f"does not know of leader epoch 7 of {topic_name}-0"):
+            cluster.partitions([topic_name])
 
 
 def test_a_question_without_an_answer_in_time_is_asked_again(own_broker: BrokerProcess, topic_name: str) -> None:
