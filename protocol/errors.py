@@ -179,10 +179,16 @@ COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_
 """Ask who the coordinator is, then ask again."""
 
 
+LONGEST_MESSAGE = 4_000
+"""In characters: a text that repeats what was sent still fits into an answer."""
+
+
 class KafkaError(Exception):
     """A refusal with Kafka's code for it, and a text for the person who reads it."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        if len(message) > LONGEST_MESSAGE:
+            message = f"{message[: LONGEST_MESSAGE - 1]}…"
         super().__init__(code, message)
         self.code = code
         self.message = message
