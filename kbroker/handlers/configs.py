@@ -19,7 +19,7 @@ from kbroker.controller.znode_operations import ControllerMoved, ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import Asked, Steps
 from kbroker.handlers.registry import handles
-from kbroker.protocol.codec import ElementWriter
+from kbroker.protocol.codec import ElementWriter, encode_elements
 from kbroker.protocol.config_def import ConfigKey, ConfigType
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.configs import (
@@ -30,6 +30,7 @@ from kbroker.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kbroker.protocol.primitives import LONGEST_STRING
 from kbroker.replica.turns import Turn, in_turns
 from kbroker.security.acls import AclOperation, AclResource
 from kbroker.segment.log_config import TOPIC_KEYS
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 MOST_CHANGES = 2_000
+Result = DescribeConfigsResponse.DescribeConfigsResult
 
 _descriptions: WeakKeyDictionary[DynamicConfig, tuple[tuple[object, ...], dict[tuple[int, bool, bool], bytes]]] = (
     WeakKeyDictionary()
@@ -99,7 +101,7 @@ def _describe_all(
         if kind == BROKER and names is None and name == str(services.broker_id):
             results.append_encoded(_broker_description(services, ctx, request))
         else:
-            results.append(_describe(services, request, kind, name, names))
+            results.append_encoded(_description(services, ctx, request, kind, name, names))
         yield
     return DescribeConfigsResponse(throttle_time_ms=0, results=results.array())
 
@@ -113,21 +115,44 @@ def _broker_description(services: Services, ctx: RequestContext, request: Descri
         _descriptions[configs] = configs.of_broker, known
     form = ctx.api_version, request.include_synonyms, request.include_documentation
     if form not in known:
-        result = ElementWriter(DescribeConfigsResponse, ctx.api_version)
-        result.append(_describe(services, request, BROKER, str(services.broker_id), None))
-        known[form] = result.to_bytes()
+        known[form] = _description(services, ctx, request, BROKER, str(services.broker_id), None)
     return known[form]
+
+
+def _description(
+    services: Services,
+    ctx: RequestContext,
+    request: DescribeConfigsRequest,
+    kind: int,
+    name: str,
+    wanted: set[str] | None,
+) -> bytes:
+    """Return a resource's description, encoded; what is stored and cannot be told keeps no other from being told."""
+    try:
+        result = _describe(services, request, kind, name, wanted)
+        return encode_elements([result], DescribeConfigsResponse, ctx.api_version)
+    except ValueError as error:
+        refused = KafkaError(ErrorCode.INVALID_CONFIG, f"What is stored cannot be told: {error}")
+        log.warning("configuration of %s: %s", name or "all brokers", refused)
+        result = Result(
+            error_code=refused.code,
+            error_message=refused.message,
+            resource_type=kind,
+            resource_name=name,
+            configs=[],
+        )
+        return encode_elements([result], DescribeConfigsResponse, ctx.api_version)
 
 
 def _describe(
     services: Services, request: DescribeConfigsRequest, kind: int, name: str, wanted: set[str] | None
-) -> DescribeConfigsResponse.DescribeConfigsResult:
+) -> Result:
     code, message, entries = ErrorCode.NONE, "", []
     try:
         entries = _entries(services, kind, name)
     except KafkaError as error:
         code, message = error.code, error.message
-    return DescribeConfigsResponse.DescribeConfigsResult(
+    return Result(
         error_code=code,
         error_message=message,
         resource_type=kind,
@@ -332,6 +357,9 @@ def changed(
             after[change.name] = ",".join(values)
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {change.operation} for {change.name}")
+        if len(after.get(change.name, "").encode()) > LONGEST_STRING:
+            text = f"The value of {change.name} would be longer than {LONGEST_STRING} bytes: it could not be told"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
     return after
 
 

@@ -23,6 +23,7 @@ from kbroker.handlers.configs import (
     TOPIC,
     Change,
     changed,
+    describe_configs,
 )
 from kbroker.protocol.config_def import ConfigType
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -32,11 +33,12 @@ from kbroker.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
 )
 from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.replica.turns import finished
 from kbroker.segment.log_config import TOPIC_KEYS
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.data_path import one_batch
 from tests.fixtures.zookeeper import ZooKeeperAddress
-from tests.kbroker.asking import Ask, asking
+from tests.kbroker.asking import Ask, asking, told
 from tests.kbroker.handlers.test_topics import create, topic
 
 
@@ -346,6 +348,63 @@ def test_a_long_list_is_not_gone_through_for_each_value_of_a_change(operation: i
     change = [Change("list", operation, others)]
     changed({"list": ",".join(map(str, range(500)))}, change, {"list": stored}, keep=True)  # type: ignore[dict-item]
     assert comparisons < 1000
+
+
+@pytest.mark.parametrize("value", ["0:1," * 8_200 + "0:1", "ä" * 16_400])
+def test_what_a_value_becomes_is_never_longer_than_what_can_be_told(value: str) -> None:
+    key = "leader.replication.throttled.replicas"
+    for change in (Change(key, SET, value), Change(key, APPEND, value + ",1:1")):
+        with pytest.raises(KafkaError, match=f"{key} would be longer than 32767 bytes") as refused:
+            changed({key: ",".join(f"{number}:2" for number in range(5_000))}, [change], TOPIC_KEYS, keep=True)
+        assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+
+async def test_a_list_grows_until_it_could_not_be_told_any_more(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    key = "leader.replication.throttled.replicas"
+    parts = [",".join(f"{number}:1" for number in range(start, start + 3_000)) for start in (10_000, 20_000)]
+    assert (await alter(ask, TOPIC, topic_name, (key, APPEND, parts[0]))).error_code is ErrorCode.NONE
+    assert (await alter(ask, TOPIC, topic_name, (key, APPEND, parts[1]))).error_code is ErrorCode.INVALID_CONFIG
+    assert (await entries(ask, TOPIC, topic_name))[key].value == parts[0]
+
+
+async def test_a_topic_whose_stored_value_cannot_be_told_does_not_keep_others_from_being_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An administrator may have written it into ZooKeeper, or another release."""
+    stored = {"leader.replication.throttled.replicas": ",".join(f"{number}:1" for number in range(10_000))}
+    configs = SimpleNamespace(
+        topic_overrides={"long": stored, "wrong": {"retention.ms": "soon" * 10_000}},
+        topic_defaults=dict,
+        broker_overrides={},
+        default_overrides={},
+        static=SimpleNamespace(properties={}),
+    )
+    names = ("before", "long", "wrong", "behind")
+    services: Any = SimpleNamespace(broker_id=1, configs=configs, metadata=SimpleNamespace(topics=set(names)))
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    request = DescribeConfigsRequest(
+        resources=[resource(resource_type=TOPIC, resource_name=name, configuration_keys=None) for name in names]
+    )
+    context: Any = SimpleNamespace(api_version=4)
+    results = told(await finished(describe_configs(services, context, request)), 4).results
+    assert [(each.resource_name, each.error_code) for each in results] == [
+        ("before", ErrorCode.NONE),
+        ("long", ErrorCode.INVALID_CONFIG),
+        ("wrong", ErrorCode.INVALID_CONFIG),
+        ("behind", ErrorCode.NONE),
+    ]
+    assert [len(each.configs) for each in results] == [len(TOPIC_KEYS), 0, 0, len(TOPIC_KEYS)]
+    assert "32767 are allowed" in results[1].error_message
+    lines = [record for record in caplog.records if "cannot be told" in record.getMessage()]
+    assert [record.exc_info for record in lines] == [None, None]
+
+
+async def test_a_refusal_that_repeats_a_long_value_fits_into_its_answer(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    refused = await alter(ask, TOPIC, topic_name, ("retention.ms", SET, "x" * 32_700))
+    assert refused.error_code is ErrorCode.INVALID_CONFIG
+    assert refused.error_message.startswith("Invalid value xxx")
 
 
 async def test_more_changes_of_one_resource_than_there_are_keys_are_refused_unread(ask: Ask, topic_name: str) -> None:
