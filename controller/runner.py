@@ -334,7 +334,6 @@ class ControllerRunner:
             return
         self._lamented = ""
         self._see(self._broker_id, now_ms)
-        await self._zookeeper.read_controller(watch=True)
         await self._take_over(elected)
 
     def _see(self, broker_id: int, timestamp_ms: int) -> None:
@@ -345,8 +344,9 @@ class ControllerRunner:
 
     async def _take_over(self, term: ElectedController) -> None:
         log.info("broker %d is the controller, epoch %d", self._broker_id, term.epoch)
-        self._term = term
+        self._term = term  # before anything can fail: the node names us, and whoever has a term resigns it
         self._orders = Orders(self._zookeeper, self._channels, term, self._tell, self._topic_changed, self.calls.answer)
+        await self._zookeeper.read_controller(watch=True)
         await self._zookeeper.ensure_feature(term, self._config.new_cluster_levels)
         snapshot = await self._read_snapshot(term, self._orders)
         await self._process(events.ControllerElected(term.epoch, snapshot))

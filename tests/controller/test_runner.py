@@ -303,6 +303,25 @@ async def test_a_controller_that_cannot_even_resign_tries_until_it_can(
     await until(lambda: one.runner.is_active)
 
 
+async def test_a_controller_that_is_elected_and_cannot_read_on_lets_others_be_elected(
+    start: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start(1)
+    read, refusals = one.session.read_controller, 0
+
+    async def refuse_the_first_one_elected(*, watch: bool = False) -> znodes.ControllerNode | None:
+        nonlocal refusals
+        node = await read(watch=watch)
+        if node is not None and refusals == 0:
+            refusals += 1
+            raise ZooKeeperError("not now")
+        return node
+
+    monkeypatch.setattr(one.session, "read_controller", refuse_the_first_one_elected)
+    await one.session.delete(znodes.CONTROLLER)
+    await until(lambda: one.runner.is_active and one.runner.controller_epoch == 3)
+
+
 async def test_a_controlled_shutdown_moves_leaders(start: StartNode) -> None:
     one, two = await start(1), await start(2)
     await until(lambda: 2 in one.runner.state.brokers)
