@@ -24,6 +24,8 @@ from kbroker.client.error_base import ClientError
 Decode = Callable[[bytes, int], tuple[Any, int]]
 Encode = Callable[[Any, bytearray], None]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+LAST_SHIFT = 63
+"""Of a varint's tenth byte: one bit of 64 is left for it."""
 FIRST_DAY = datetime.date(1970, 1, 1)
 MAX_EMPTY_ITEMS = 1 << 14
 """Of all arrays and maps of a value: items of no bytes (null) could claim any number."""
@@ -286,8 +288,12 @@ def _read_long(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at
         shift += 7
-        if shift > 63:
-            raise AvroError("a number of more than ten bytes")
+        if shift == LAST_SHIFT:
+            break
+    if data[at] > 1:
+        raise AvroError("a number of more than 64 bits")
+    value |= data[at] << shift
+    return (value >> 1) ^ -(value & 1), at + 1
 
 
 def _write_long(value: int, out: bytearray) -> None:

@@ -41,6 +41,16 @@ def test_values_are_read_and_bad_ones_told_by_row() -> None:
     assert "not of the column's type" in malformed[3]
 
 
+def test_a_number_of_more_than_64_bits_is_malformed_in_its_row_alone() -> None:
+    kind = pa.struct([("a", pa.int64())])
+    column = avro_columns.AvroColumn(kind, OLD, framed=False, registry=None)
+    largest = b"\xfe" + b"\xff" * 8 + b"\x01"
+    values, malformed = column.parse(pa.array([b"\x0e", largest[:-1] + b"\x03", largest]))
+    assert values.to_pylist() == [{"a": 7}, None, {"a": (1 << 63) - 1}]
+    assert list(malformed) == [1]
+    assert "a number of more than 64 bits" in malformed[1]
+
+
 @pytest.mark.slow
 def test_framed_values_are_read_with_the_schema_that_wrote_them(registry: FakeRegistry) -> None:
     column = avro_columns.AvroColumn(KIND, "", framed=True, registry=Registry(registry.url))
