@@ -33,7 +33,7 @@ import logging
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from kbroker.cluster.metadata_cache import MetadataCache
@@ -126,11 +126,11 @@ class Appender:
         """
         hosted = self._find(topic, partition)
         if not isinstance(hosted, HostedPartition):
-            answer.results.append(KafkaError(hosted))
+            answer.results.append(_shared(hosted))
             return
         refusal = _refusal(hosted.state, acks)
         if refusal is not None:
-            answer.results.append(refusal)
+            answer.results.append(_shared(refusal.code, refusal.message))
             return
         place = len(answer.results)
         answer.results.append(None)
@@ -196,7 +196,7 @@ class Appender:
         self.append_then(topic, partition, batch, ALL_IN_SYNC, timeout_ms, origin, done)
         outcome = await future
         if isinstance(outcome, KafkaError):
-            raise outcome
+            raise KafkaError(outcome.code, outcome.message)
         return outcome
 
     # --- batches of transactions ------------------------------------------------------------------------------
@@ -361,6 +361,15 @@ def _refusal(state: Partition, acks: int) -> KafkaError | None:
         message = f"{len(state.isr)} replicas are in sync, min.insync.replicas asks for {state.effective_min_isr}"
         return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
     return None
+
+
+@lru_cache(100)
+def _shared(code: ErrorCode, message: str = "") -> KafkaError:
+    """Return one for all partitions that are refused alike: markers may name millions that are not here.
+
+    Nobody raises it: it would gather the frames of all who do.
+    """
+    return KafkaError(code, message)
 
 
 def _as_refusal(hosted: HostedPartition, error: Exception) -> KafkaError:

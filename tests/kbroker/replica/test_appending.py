@@ -38,6 +38,30 @@ async def test_an_append_that_counts_at_once_leaves_nothing_to_wait_for(played: 
     assert answer.future is None
 
 
+async def test_partitions_that_are_refused_alike_share_one_refusal(played: Played) -> None:
+    """A request may name millions that are unknown, or one that is not led here millions of times."""
+    await played.lead(replicas=(1, 2))
+    await played.lead(leader=2, leader_epoch=1, partition_epoch=1, replicas=(1, 2), is_new=False)
+    answer = DelayedAnswer(1000, list)
+    for partition in (7, 0, 8, 0):
+        played.replicas.append(TOPIC, partition, one_batch(), -1, 0, answer)
+    unknown, not_led, unknown_too, not_led_too = answer.results
+    assert unknown.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert not_led.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (unknown_too, not_led_too) == (unknown, not_led)
+
+
+async def test_what_a_refused_append_raises_is_not_what_others_share(played: Played) -> None:
+    """It would hold the frames of whoever was told, for good."""
+    raised = []
+    for _ in range(2):
+        with pytest.raises(KafkaError) as refused:
+            await played.replicas.append_batch(TOPIC, 7, one_batch(), 1000, AppendOrigin.COORDINATOR)
+        raised.append(refused.value)
+    assert raised[0].code is raised[1].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert raised[0] is not raised[1]
+
+
 async def test_the_loop_has_no_room_for_large_batches_that_are_to_be_recompressed(tmp_path: Path) -> None:
     played = Played(tmp_path, compression_type="gzip")
     await played.lead()
