@@ -250,9 +250,13 @@ class ClassicMember:
         return self._take()
 
     def leave(self, reason: str, now: int) -> list[Instruction]:
-        """End the membership. A static member says nothing: it may be back before its session ends."""
+        """End the membership. A static member says nothing: it may be back before its session ends.
+
+        Nothing is looked for any more: whoever sends the farewell finds the coordinator.
+        """
         if self.state not in OUTSIDE:
             self._say_goodbye(reason)
+        self._is_seeking = False
         self.state, self.owned, self.topics = State.OUT, (), ()
         self._forget(with_member_id=True)
         return self._take()
@@ -460,7 +464,7 @@ class ClassicMember:
         return True
 
     def _say_goodbye(self, reason: str) -> None:
-        if not self.member_id or self.settings.instance_id is not None or not self._has_coordinator:
+        if not self.member_id or self.settings.instance_id is not None:
             return
         identity = LeaveGroupRequest.MemberIdentity(member_id=self.member_id, reason=reason)
         self._out.append(Send(LeaveGroupRequest(group_id=self.settings.group_id, members=[identity])))

@@ -76,6 +76,8 @@ class ConsumerMember:
         self._heartbeat: ConsumerGroupHeartbeatRequest | None = None
         self._interval_ms = FIRST_HEARTBEAT_MS
         self._heartbeat_at = NEVER
+        self._has_joined = False
+        """Whether the coordinator may have heard of this membership."""
         self._has_coordinator = False
         self._is_seeking = False
         self._poll_until = NEVER
@@ -191,9 +193,13 @@ class ConsumerMember:
         return self._take()
 
     def leave(self, reason: str, now: int) -> list[Instruction]:
-        """End the membership; a static member may come back before its session ends."""
-        if self.state in BEATING:
+        """End the membership; a static member may come back before its session ends.
+
+        Nothing is looked for any more: whoever sends the farewell finds the coordinator.
+        """
+        if self.state in BEATING and self._has_joined:
             self._say_goodbye()  # also while it joins: the coordinator may have heard that already
+        self._is_seeking = False
         self.state, self.owned, self.topics = State.OUT, (), ()
         self._forget()
         return self._take()
@@ -206,7 +212,8 @@ class ConsumerMember:
     def tick(self, now: int) -> list[Instruction]:
         """Do what is due."""
         if self.state in BEATING and now >= self._poll_until:
-            self._say_goodbye()
+            if self._has_coordinator:  # one said later might come behind the next join
+                self._say_goodbye()
             self.state = State.STALE
             self._forget()
         self._beat_if_due(now)
@@ -277,7 +284,7 @@ class ConsumerMember:
         says_all = joins or self._said_topics is None
         says_topics = says_all or self.topics != self._said_topics
         acknowledges = self._must_acknowledge and self._wanted() == self.owned
-        self._said_topics = self.topics
+        self._said_topics, self._has_joined = self.topics, True
         if acknowledges:
             self._must_acknowledge = False
         return ConsumerGroupHeartbeatRequest(
@@ -306,8 +313,6 @@ class ConsumerMember:
         self._out.append(Fail(code, OLD_CLUSTER if code is ErrorCode.UNSUPPORTED_VERSION else message))
 
     def _say_goodbye(self) -> None:
-        if not self._has_coordinator:
-            return
         epoch = LEAVE_EPOCH if self.settings.instance_id is None else STATIC_LEAVE_EPOCH
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.settings.group_id,
@@ -323,7 +328,7 @@ class ConsumerMember:
 
     def _forget(self) -> None:
         self.epoch, self._heartbeat, self._target = JOIN_EPOCH, None, None
-        self._must_acknowledge, self._said_topics = False, None
+        self._must_acknowledge, self._said_topics, self._has_joined = False, None, False
 
     def _lose_coordinator(self) -> None:
         self._has_coordinator = False

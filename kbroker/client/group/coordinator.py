@@ -97,14 +97,16 @@ class Coordinator:
             self.forget()
             raise
 
-    async def ask_until_taken(self, request: Message, code_of: Callable[[Any], ErrorCode]) -> Any:
+    async def ask_until_taken(
+        self, request: Message, code_of: Callable[[Any], ErrorCode], channel: str = CONTROL
+    ) -> Any:
         """Ask, again where the coordinator moved or cannot answer yet; raises `code_of(answer)` where that is final."""
         kind = "group" if self.kind is CoordinatorType.GROUP else "transactional id"
         limit = self.cluster.config.request_timeout_ms
         problem: Exception = error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, self.key)
         async for _ in self.cluster.attempts(limit):
             try:
-                answer = await self.ask(request, limit)
+                answer = await self.ask(request, limit, channel)
             except OSError as error:
                 problem = error
                 continue

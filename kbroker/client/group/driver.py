@@ -108,10 +108,7 @@ class Driver:
     async def _send(self, request: Message) -> None:
         is_farewell = _is_farewell(request)
         try:
-            # Behind a JoinGroup that waits on the member's connection a LeaveGroup would wait too; a farewell of the
-            # newer protocol must not overtake the heartbeat that joins.
-            channel = CONTROL if isinstance(request, LeaveGroupRequest) else MEMBER
-            answer = await self._coordinator.ask(request, self._patience_ms(request), channel)
+            answer = await self._coordinator.ask(request, self._patience_ms(request), _channel_of(request))
         except OSError as error:
             log.info("the group's coordinator does not answer: %s", error)
             if not is_farewell:
@@ -124,6 +121,17 @@ class Driver:
         else:
             self._unanswered = 0
             self.handle(self.member.answered(request, answer, self.now))
+
+    async def _say_goodbye(self, farewell: Message) -> None:
+        """Have the group hear that this member leaves, also while its coordinator is away, or another's now.
+
+        Who does not hear it keeps the partitions from the others until the session is over.
+        """
+        try:
+            channel = _channel_of(farewell)
+            await self._coordinator.ask_until_taken(farewell, lambda answer: answer.error_code, channel)
+        except (OSError, KafkaError) as error:
+            log.info("the group may not have heard that this member leaves: %s", error)
 
     def _patience_ms(self, request: Message) -> int:
         limit = self._cluster.config.request_timeout_ms
@@ -229,11 +237,11 @@ class Driver:
             await working
 
     async def leave(self, reason: str, timeout: float) -> None:
-        """Leave the group, and wait a while until that is said."""
+        """Leave the group, and try for a while to have that heard."""
         instructions = self.member.leave(reason, self.now)
         self.handle([])
         farewells = [
-            self._loop.create_task(self._send(item.request)) for item in instructions if isinstance(item, Send)
+            self._loop.create_task(self._say_goodbye(item.request)) for item in instructions if isinstance(item, Send)
         ]
         self._cancel_tasks()
         self.assigned_from = self.error = None
@@ -261,3 +269,11 @@ def _is_farewell(request: Message) -> bool:
     if isinstance(request, ConsumerGroupHeartbeatRequest):
         return request.member_epoch < 0
     return isinstance(request, LeaveGroupRequest)
+
+
+def _channel_of(request: Message) -> str:
+    """Behind a JoinGroup that waits on the member's connection a LeaveGroup would wait too.
+
+    A farewell of the newer protocol must not overtake the heartbeat that joins.
+    """
+    return CONTROL if isinstance(request, LeaveGroupRequest) else MEMBER

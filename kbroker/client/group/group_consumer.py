@@ -35,6 +35,8 @@ OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | Non
 Store = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Coroutine[Any, Any, None]]
 MISSING_TOPIC_S = 1.0
 """How often a topic is looked for that does not exist yet."""
+LEAVE_S = 5.0
+"""How long is tried to have the group hear that a member leaves; its session ends, too."""
 
 
 class Progress(NamedTuple):
@@ -156,7 +158,7 @@ class GroupConsumer:
             try:
                 await self._part()
             finally:
-                await self.driver.leave("the consumer unsubscribed", self.config.request_timeout_ms / 1000)
+                await self.driver.leave("the consumer unsubscribed", LEAVE_S)
                 self.topics, self.pattern = (), None
 
     def statistics(self, now: float) -> dict[str, Any]:
@@ -428,7 +430,9 @@ class GroupConsumer:
     async def _stop(self, timeout: float | None) -> None:
         self._is_closed = True
         if self.driver is not None:
-            await self.driver.leave("the consumer is being closed", 5.0 if timeout is None else min(timeout, 5.0))
+            await self.driver.leave(
+                "the consumer is being closed", LEAVE_S if timeout is None else min(timeout, LEAVE_S)
+            )
             await self.driver.close()
         for timer in (self._commit_timer, self._look_in):
             if timer is not None:

@@ -255,6 +255,16 @@ def test_leaving_says_goodbye_unless_the_member_is_static() -> None:
     assert static.leave("enough", 1) == []
 
 
+def test_a_member_that_leaves_while_its_coordinator_is_looked_up_says_so_if_that_can_know_it() -> None:
+    member = stable(A0)
+    assert member.failed(sent(member.tick(1_000)), 1_500) == [FindCoordinator()]
+    assert isinstance(sent(member.leave("enough", 1_600)), LeaveGroupRequest)
+    member.check()
+    assert member.subscribe(("a",), 1_700) == [FindCoordinator()], "the look-up has ended with the membership"
+    assert member.leave("enough", 1_800) == [], "nobody has heard of it yet"
+    assert member.subscribe(("a",), 1_900) == [FindCoordinator()]
+
+
 def test_errors_that_stay_end_the_membership() -> None:
     for code in (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED):
         member = stable(A0)

@@ -178,6 +178,16 @@ def test_a_member_that_leaves_while_it_joins_says_so() -> None:
     assert member.leave("", 2) == [], "once"
 
 
+def test_a_member_that_leaves_while_its_coordinator_is_looked_up_says_so_if_that_can_know_it() -> None:
+    member = stable()
+    member.failed(sent(member.tick(1_000)), 1_500)
+    assert sent(member.leave("", 1_600)).member_epoch == -1
+    member.check()
+    assert member.subscribe(("a",), 1_700) == [FindCoordinator()], "the look-up has ended with the membership"
+    assert member.leave("", 1_800) == [], "nobody has heard of it yet"
+    assert member.subscribe(("a",), 1_900) == [FindCoordinator()]
+
+
 def test_an_application_that_stays_away_leaves_until_it_comes_back() -> None:
     member = stable()
     member.polling(False, 0)

@@ -9,10 +9,13 @@ from kbroker.client import errors
 from kbroker.client.admin import Admin
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
+from kbroker.client.errors import NotConnected
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.driver import Driver
 from kbroker.client.types import TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse
 from tests.kbroker.client.group.members import Diary, member, poll_until
 from tests.kbroker.client.group.test_classic_member import stable
 from tests.simulation.loop import Simulation
@@ -66,6 +69,32 @@ async def test_a_poll_that_is_cancelled_or_too_short_leaves_the_rebalance_whole(
         assert diary.entries == [("assigned", ())]
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_member_that_is_closed_while_its_coordinator_is_away_leaves_when_that_is_back(
+    broker: BrokerProcess, topic_name: str, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*arguments: Any) -> Any:
+        raise NotConnected("away")
+
+    async with Admin(broker.bootstrap) as admin:
+        await admin.create_topic(topic_name, 2)
+        arguments = {"group_protocol": protocol, "enable_auto_commit": False}
+        consumer = member(broker.bootstrap, topic_name, **arguments)
+        await consumer.subscribe([topic_name])
+        await poll_until(lambda: len(consumer.assignment()) == 2, consumer)
+        driver = consumer._group.driver  # type: ignore[union-attr]
+        assert driver is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer.cluster, "connection", away)
+            patch.setattr(consumer.cluster, "any_connection", away)
+            await poll_until(lambda: not driver.member._has_coordinator, consumer)
+            closing = asyncio.create_task(consumer.close())
+            await asyncio.sleep(0.5)
+            assert not closing.done()
+        await closing
+        assert not (await admin.describe_groups([topic_name]))[topic_name].members
+
+
 class DeadCoordinator(Coordinator):
     """Every broker names one that is dead."""
 
@@ -79,12 +108,36 @@ class DeadCoordinator(Coordinator):
         raise ConnectionRefusedError
 
 
+class Resetting(Coordinator):
+    """Its first connection ends before the answer."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster, "g")
+        self.asked: list[Any] = []
+
+    async def ask(self, *request: Any, **how: Any) -> Any:
+        self.asked.append(request[0])
+        if len(self.asked) == 1:
+            raise ConnectionResetError
+        return LeaveGroupResponse(error_code=ErrorCode.NONE, members=[])
+
+
 class Nobody:
     def wake(self) -> None:
         pass
 
     async def do(self, work: Any) -> None:
         pass
+
+
+async def test_a_farewell_whose_connection_ends_is_said_again() -> None:
+    cluster = Cluster(ConsumerConfig(bootstrap="127.0.0.1:1"))
+    coordinator = Resetting(cluster)
+    driver = Driver(stable(TopicPartition("a", 0)), cluster, coordinator, Nobody())
+    await driver.leave("enough", 20)
+    await driver.close()
+    await cluster.close()
+    assert [type(request) for request in coordinator.asked] == [LeaveGroupRequest] * 2
 
 
 def test_a_coordinator_that_is_named_though_it_is_dead_is_asked_ever_less_often() -> None:
