@@ -34,8 +34,9 @@ from kbroker.cluster.stand_in_refusal import refuse_stand_in
 from kbroker.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.cluster.transaction_verifier import TransactionVerifier
 from kbroker.config.broker_config import BrokerConfig
-from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
+from kbroker.config.dynamic_config import DynamicConfig
 from kbroker.config.shares import controller_settings, settings_of, zookeeper_access
+from kbroker.config.topic_defaults import topic_defaults
 from kbroker.controller.runner import ControllerRunner
 from kbroker.controller.znode_operations import BrokerIdTaken, NoNode, SessionExpired, ZooKeeperError
 from kbroker.controller.znodes import BrokerRegistration, MalformedZnode
@@ -466,8 +467,7 @@ class Broker:
         assert self._replicas is not None
         known = set(self.services.metadata.topics)
         try:
-            # The controller may have told us of topics that the server we ask has not heard of yet: nobody would
-            # tell of them again.
+            # The controller may have told us, once, of topics that the server we ask has not heard of yet.
             await self.zookeeper.sync()
             self._replicas.forget_topics(known.difference(await self.zookeeper.topic_names()))
         except ZooKeeperError as error:

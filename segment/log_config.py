@@ -235,6 +235,7 @@ class LogConfig:
         default=False,
         scope=_DYNAMIC,
         broker_key="log.preallocate",
+        effect=False,
         doc="Accepted for compatibility: files are never made larger than their contents.",
     )
     message_format_version: str = key(
@@ -243,6 +244,7 @@ class LogConfig:
         check=satisfies("release", _release_problem),
         scope=_DYNAMIC,
         broker_key="log.message.format.version",
+        effect=False,
         doc="Accepted for compatibility: record batches are always of magic 2.",
     )
     message_timestamp_type: str = key(
@@ -296,6 +298,7 @@ class LogConfig:
         default=True,
         scope=_DYNAMIC,
         broker_key="log.message.downconversion.enable",
+        effect=False,
         doc="Accepted for compatibility: nothing is ever converted to older formats.",
     )
 
@@ -304,6 +307,7 @@ class LogConfig:
         default=False,
         check=satisfies("false", _remote_storage_problem),
         scope=_DYNAMIC,
+        effect=False,
         doc="Accepted for compatibility, as long as it is false: there is no tiered storage.",
     )
     local_retention_ms: Long = key(
@@ -312,6 +316,7 @@ class LogConfig:
         check=at_least(-2),
         scope=_DYNAMIC,
         broker_key="log.local.retention.ms",
+        effect=False,
         doc="Accepted for compatibility: means something only with tiered storage.",
     )
     local_retention_bytes: Long = key(
@@ -320,18 +325,21 @@ class LogConfig:
         check=at_least(-2),
         scope=_DYNAMIC,
         broker_key="log.local.retention.bytes",
+        effect=False,
         doc="Accepted for compatibility: means something only with tiered storage.",
     )
     remote_log_copy_disable: bool = key(
         "remote.log.copy.disable",
         default=False,
         scope=_DYNAMIC,
+        effect=False,
         doc="Accepted for compatibility: means something only with tiered storage.",
     )
     remote_log_delete_on_disable: bool = key(
         "remote.log.delete.on.disable",
         default=False,
         scope=_DYNAMIC,
+        effect=False,
         doc="Accepted for compatibility: means something only with tiered storage.",
     )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,7 +65,6 @@ LISTENER_KEYS = (
     ".ssl.truststore.type",
 )
 """Ends of what may be set for one listener, listener.name.<listener>.<key>, and has an effect."""
-MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
 class ParsedListener(NamedTuple):
@@ -230,10 +229,10 @@ def read_broker_config(properties: Mapping[str, str]) -> BrokerConfig:
     return config
 
 
-def keys_without_effect(properties: Mapping[str, str]) -> list[str]:
+def keys_without_effect(names: Iterable[str]) -> list[str]:
     """Return the known keys among these on which nothing depends, those of one listener included."""
     found = []
-    for name in properties:
+    for name in names:
         key = BROKER_KEYS.get(name)
         of_listener = key is None and name.startswith("listener.name.") and _is_listener_key(name)
         if (key is not None and not key.has_effect) or (of_listener and not name.endswith(LISTENER_KEYS)):

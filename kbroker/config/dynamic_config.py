@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.config.broker_config import (
     BROKER_KEYS,
-    HOUR_MS,
-    MINUTE_MS,
     BrokerConfig,
     resolve_broker_config,
 )
 from kbroker.config.checks import check_listeners, refuse_unsupported
+from kbroker.config.idle_keys import name_idle, name_idle_of_topics
 from kbroker.config.listener_changes import (
     LISTENER_LIMITS,
     LISTENER_PREFIX,
@@ -38,6 +37,7 @@ from kbroker.config.listener_changes import (
 )
 from kbroker.config.sasl import check_of_any_listener
 from kbroker.config.shares import password_encoders
+from kbroker.config.topic_defaults import topic_defaults
 from kbroker.controller.change_notifications import EXPIRY_MS
 from kbroker.controller.znode_operations import SessionExpired, ZooKeeperError
 from kbroker.protocol.config_def import ConfigError, ConfigKey, Scope
@@ -106,7 +106,7 @@ class DynamicConfig:
         Raises ConfigError where this broker cannot start so: what may protect a listener is never left out.
         """
         self._loaded_at = asyncio.get_running_loop().time()
-        self.default_overrides = await self._zookeeper.read_config(BROKERS, DEFAULT_ENTITY)
+        self._take_defaults(await self._zookeeper.read_config(BROKERS, DEFAULT_ENTITY))
         await self._encrypt_anew()
         await self._take_overrides(await self._zookeeper.read_config(BROKERS, str(self._broker_id)))
         self._in_force = _checked_overrides(self.broker_overrides)
@@ -123,9 +123,7 @@ class DynamicConfig:
             raise ConfigError(f"{error}{said}") from error
         self._stores = _stores_of(self.broker_overrides)
         self.broker = config
-        self.topic_overrides = {
-            topic: config for topic, config in (await self._zookeeper.read_all_configs(TOPICS)).items() if config
-        }
+        self._take_topics(await self._zookeeper.read_all_configs(TOPICS))
 
     async def watch(self) -> None:
         """Follow changes from now on; and those of which nobody tells any more, as recovering logs took so long."""
@@ -143,7 +141,7 @@ class DynamicConfig:
         """Read one entity anew and apply what it says."""
         if entity_type == TOPICS:
             config = await self._zookeeper.read_config(TOPICS, entity)
-            self._take_topic(entity, config)
+            self._take_topics({entity: config})
             self.on_topic_change(entity)
             log.info("topic %s: configuration is now %s", entity, config or "the default")
         elif entity_type == BROKERS and entity in (DEFAULT_ENTITY, str(self._broker_id)):
@@ -156,7 +154,7 @@ class DynamicConfig:
     async def _refresh_broker(self, entity: str) -> None:
         config = await self._zookeeper.read_config(BROKERS, entity)
         if entity == DEFAULT_ENTITY:
-            self.default_overrides = config
+            self._take_defaults(config)
         else:
             await self._take_overrides(config)
         before = self.broker
@@ -168,9 +166,14 @@ class DynamicConfig:
             log.info("broker %s: %s hold from the next start", entity, ", ".join(sorted(self.waiting)))
         self.on_broker_change(before, self.broker)
 
+    def _take_defaults(self, stored: dict[str, str]) -> None:
+        name_idle("all brokers", self.default_overrides, stored)
+        self.default_overrides = stored
+
     async def _take_overrides(self, stored: Mapping[str, str]) -> None:
-        before = self._unreadable
+        before, known = self._unreadable, self.broker_overrides
         self.broker_overrides, self._unreadable = await self.decoded(stored)
+        name_idle(f"broker {self._broker_id}", known, self.broker_overrides)
         for name, problem in self._unreadable.items():
             if problem != before.get(name):
                 log.warning("the password in dynamic configuration %s is left out: %s", name, problem)
@@ -218,17 +221,18 @@ class DynamicConfig:
                 problem = error
                 break
             else:
-                for topic, config in configs.items():
-                    self._take_topic(topic, config)
+                self._take_topics(configs)
                 return
         log.error("overrides of new topics not read, defaults hold until they change: %s", problem)
 
-    def _take_topic(self, topic: str, config: dict[str, str]) -> None:
-        self._topic_configs.pop(topic, None)
-        if config:
-            self.topic_overrides[topic] = config
-        else:
-            self.topic_overrides.pop(topic, None)
+    def _take_topics(self, configs: Mapping[str, dict[str, str]]) -> None:
+        name_idle_of_topics(self.topic_overrides, configs)
+        for topic, config in configs.items():
+            self._topic_configs.pop(topic, None)
+            if config:
+                self.topic_overrides[topic] = config
+            else:
+                self.topic_overrides.pop(topic, None)
 
     def _with(
         self, broker_overrides: Mapping[str, str], checked: Mapping[str, str], unreadable: Collection[str]
@@ -511,25 +515,6 @@ def _stores_of(overrides: Mapping[str, str]) -> dict[str, str]:
 def _is_password(name: str) -> bool:
     key = BROKER_KEYS.get(LISTENER_PREFIX.sub("", name))
     return key is not None and key.is_sensitive
-
-
-def topic_defaults(config: BrokerConfig) -> dict[str, Any]:
-    """Return what topics without overrides have under a broker's configuration: field of LogConfig -> value."""
-    values: dict[str, Any] = {}
-    for key in TOPIC_KEYS.values():
-        for name in key.broker_keys:
-            value = getattr(config, BROKER_KEYS[name].field)
-            if value is not None:
-                values[key.field] = _in_milliseconds(name, value)
-                break
-    values["retention_ms"] = max(-1, values["retention_ms"])
-    return values
-
-
-def _in_milliseconds(name: str, value: object) -> object:
-    """Topic keys are in milliseconds, some of the broker's are not."""
-    unit = HOUR_MS if name.endswith(".hours") else MINUTE_MS if name.endswith(".minutes") else 1
-    return value * unit if unit > 1 and isinstance(value, int) else value
 
 
 def _parsed(key: ConfigKey, text: str) -> object:

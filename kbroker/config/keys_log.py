@@ -172,7 +172,8 @@ class LogKeys:
         "log.preallocate",
         default=False,
         scope=Scope.CLUSTER_WIDE,
-        doc="Allocate a segment's file in full when it is made.",
+        effect=False,
+        doc="Accepted for compatibility: files are never made larger than their contents.",
     )
     num_recovery_threads_per_data_dir: Int = key(
         "num.recovery.threads.per.data.dir",
@@ -199,6 +200,7 @@ class LogKeys:
         default=-2,
         check=at_least(-2),
         scope=Scope.CLUSTER_WIDE,
+        effect=False,
         doc="Accepted for compatibility: means something only with tiered storage.",
     )
     log_local_retention_bytes: Long = key(
@@ -206,12 +208,14 @@ class LogKeys:
         default=-2,
         check=at_least(-2),
         scope=Scope.CLUSTER_WIDE,
+        effect=False,
         doc="Accepted for compatibility: means something only with tiered storage.",
     )
     log_message_format_version: str = key(
         "log.message.format.version",
         default="3.0-IV1",
         check=RELEASE,
+        effect=False,
         doc="Deprecated and ignored: records are always stored in format v2.",
     )
     log_message_timestamp_type: str = key(
@@ -252,6 +256,7 @@ class LogKeys:
         "log.message.downconversion.enable",
         default=True,
         scope=Scope.CLUSTER_WIDE,
+        effect=False,
         doc="Whether records are converted for clients too old for format v2. They are refused in either case here.",
     )
     log_initial_task_delay_ms: Long = key(

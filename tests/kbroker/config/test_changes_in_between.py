@@ -96,7 +96,7 @@ async def test_a_change_holds_though_a_thread_is_late_to_put_down_what_was_befor
         if not late:
             late.append(config)
             if of == "the topic":
-                configs._take_topic("t", {"retention.ms": "8"})
+                configs._take_topics({"t": {"retention.ms": "8"}})
             else:
                 configs.broker = read_broker_config({"zookeeper.connect": "z:1", "log.retention.ms": "8"})
         return config

@@ -17,7 +17,7 @@ from kbroker.config.description import (
     describe_broker,
     describe_topic,
 )
-from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
+from kbroker.config.dynamic_config import DynamicConfig
 from kbroker.config.listener_changes import ListenerHost
 from kbroker.config.sasl import sasl_listeners
 from kbroker.config.shares import tls_settings
@@ -104,12 +104,6 @@ async def test_what_is_no_longer_valid_is_left_out_with_a_warning(caplog: pytest
 async def test_topics_without_overrides_share_one_configuration() -> None:
     configs = dynamic(Store())
     assert configs.topic_config("a") is configs.topic_config("b")
-
-
-def test_hours_and_minutes_become_milliseconds_and_negative_means_for_ever() -> None:
-    config = dynamic(Store(), log__retention__minutes="2", log__roll__hours="3").broker
-    assert (topic_defaults(config)["retention_ms"], topic_defaults(config)["segment_ms"]) == (120_000, 10_800_000)
-    assert topic_defaults(dynamic(Store(), log__retention__hours="-1").broker)["retention_ms"] == -1
 
 
 @pytest.mark.parametrize(

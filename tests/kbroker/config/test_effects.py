@@ -49,6 +49,8 @@ def everything_read() -> set[str]:
         if file.stem == "checks":
             kept = [each for each in tree.body if getattr(each, "name", "") in REFUSING]
             tree = ast.Module(kept, [])
+        elif file.stem == "log_config":  # what it declares names the brokers' keys of the same meaning
+            tree = ast.Module([each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)], [])
         found.update(read_names(tree))
     return found
 
@@ -62,6 +64,9 @@ def test_a_key_has_an_effect_where_it_is_read_and_nowhere_else() -> None:
         is_read = key.field in read or key.name in read or of_topics.get(key.name) in read
         if is_read != key.has_effect:
             wrong.append(f"{key.name}: {'is read' if is_read else 'nobody reads it'}")
+    for key in TOPIC_KEYS.values():
+        if (key.field in read) != key.has_effect:
+            wrong.append(f"{key.name} of topics: {'is read' if key.field in read else 'nobody reads it'}")
     assert not wrong, "\n".join(wrong)
 
 
@@ -69,6 +74,7 @@ def test_a_broker_says_which_of_the_keys_that_are_set_have_no_effect(caplog: pyt
     idle = {
         "metric.reporters": "a.b.C",
         "unstable.api.versions.enable": "true",
+        "log.preallocate": "true",
         "listener.name.plaintext.ssl.protocol": "TLSv1.3",
     }
     read_broker_config({**GENERAL, **idle, "listener.name.plaintext.max.connections": "5", "num.io.threads": "3"})
@@ -82,7 +88,7 @@ def test_what_is_not_known_at_all_is_none_of_them() -> None:
 
 def test_the_page_marks_keys_without_effect() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    for key in BROKER_KEYS.values():
+    for key in (*BROKER_KEYS.values(), *TOPIC_KEYS.values()):
         if not key.is_internal:
             (line,) = [
                 each for each in page.splitlines() if each.startswith(f"| `{key.name}` |") and key.doc[:20] in each
