@@ -192,14 +192,21 @@ def sample(options: ReadOptions, column: str, rows: int = SAMPLE_ROWS) -> list[b
 
 
 def bytes_per_offset(
-    cluster: PlainCluster, bounds: Mapping[TopicPartition, Bounds], places: Iterable[TopicPartition]
+    cluster: PlainCluster,
+    bounds: Mapping[TopicPartition, Bounds],
+    places: Iterable[TopicPartition],
+    *,
+    is_needed: bool = False,
 ) -> dict[TopicPartition, float]:
-    """Return how many bytes an offset has on average, as stored; of partitions whose size the brokers tell."""
+    """Return how many bytes an offset has on average, as stored; of partitions whose size the brokers tell.
+
+    Only where it is needed they are asked again: a plan is good without, and late by the time that it waits.
+    """
     from kbroker.protocol.errors import KafkaError
 
     wanted = list(places)
     try:
-        sizes = cluster.sizes(wanted)
+        sizes = cluster.sizes(wanted, retry_for=None if is_needed else 0.0)
     except (KafkaError, OSError) as error:
         log.warning("the sizes of partitions are not known, offsets count instead: %s", error)
         return {}

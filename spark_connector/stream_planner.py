@@ -103,7 +103,8 @@ class StreamPlanner:
         density: dict[TopicPartition, float] = {}
         if limits.max_bytes is not None:
             growing = [place for place, end in latest.items() if end > begins[place]]
-            density = planning.bytes_per_offset(self.cluster, planning.find_bounds(self.cluster, growing), growing)
+            bounds = planning.find_bounds(self.cluster, growing)
+            density = planning.bytes_per_offset(self.cluster, bounds, growing, is_needed=True)
             planning.report_unsized(place for place in growing if place not in density)
         end = end_of_batch(begins, latest, limits, density)
         if end != start:

@@ -12,19 +12,20 @@ Not for several threads at once.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.client.client_config import NEW_TOPIC_S, ConsumerConfig
-from kbroker.client.errors import NotConnected, error_for
+from kbroker.client.errors import NotConnected, NotLeaderOrFollowerError, error_for
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.configs import DescribeConfigsRequest
 from kbroker.protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest
-from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
+from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.offsets import ListOffsetsRequest
 from kbroker.protocol.messages.topics import CreateTopicsRequest
@@ -189,24 +190,30 @@ class PlainCluster:
 
         return self._retry(ask)
 
-    def sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the bytes of each partition's log on its leader, as stored."""
+    def sizes(
+        self, partitions: Collection[TopicPartition], *, retry_for: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the bytes of each partition's log on its leader, as stored; without those that no leader tells.
 
-        def ask() -> dict[TopicPartition, int]:
-            self.partitions({topic for topic, _ in partitions})
-            requests = [(leader, _describe_logs(theirs)) for leader, theirs in self._by_leader(partitions).items()]
-            found: dict[TopicPartition, int] = {}
-            for answer in self._ask_leaders(requests):
+        Log directories that are offline are named, too, with an error: they hold nothing that a broker leads.
+        """
+        found: dict[TopicPartition, int] = {}
+
+        def ask() -> None:
+            missing = [place for place in partitions if place not in found]
+            self.partitions({topic for topic, _ in missing})
+            requests = [(leader, _describe_logs(theirs)) for leader, theirs in self._by_leader(missing).items()]
+            answers = self._ask_leaders(requests)
+            for answer in answers:
                 self._raise_for(answer.error_code, "the sizes of logs")
-                for directory in answer.results:
-                    self._raise_for(directory.error_code, directory.log_dir)
-                    for topic in directory.topics:
-                        for log in topic.partitions:
-                            if not log.is_future_key:
-                                found[topic.name, log.partition_index] = log.partition_size
-            return found
+                found.update(_sizes_in(answer))
+            moved = [place for place in missing if place not in found]
+            if moved and any(answer.results for answer in answers):  # older brokers tell nothing to who may not ask
+                self._raise_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, *moved[0])
 
-        return self._retry(ask)
+        with contextlib.suppress(NotLeaderOrFollowerError):
+            self._retry(ask, retry_for)
+        return found
 
     def _ask_leaders(self, requests: Sequence[tuple[int, Message]]) -> list[Any]:
         """Send all requests before waiting for the first answer, so that the brokers work at the same time."""
@@ -398,14 +405,15 @@ class PlainCluster:
                 return answer
         raise NotConnected("no broker answers: " + "; ".join(failures))
 
-    def _retry(self, ask: Callable[[], Answer]) -> Answer:
+    def _retry(self, ask: Callable[[], Answer], retry_for: float | None = None) -> Answer:
         """Call `ask` until it returns or an error is final; for `retry_for` seconds after the first that passes."""
-        patience = Patience(self.retry_for)
+        longest = self.retry_for if retry_for is None else retry_for
+        patience = Patience(longest)
         while True:
             try:
                 return ask()
             except (KafkaError, OSError) as error:
-                if not patience.pause(self._patience(error)):
+                if not patience.pause(min(self._patience(error), longest)):
                     raise
 
     def _patience(self, error: KafkaError | OSError) -> float:
@@ -443,6 +451,16 @@ def _describe_logs(places: Iterable[TopicPartition]) -> DescribeLogDirsRequest:
         for name, numbers in by_topic(places).items()
     ]
     return DescribeLogDirsRequest(topics=topics)
+
+
+def _sizes_in(answer: DescribeLogDirsResponse) -> dict[TopicPartition, int]:
+    return {
+        (topic.name, log.partition_index): log.partition_size
+        for directory in answer.results
+        for topic in directory.topics
+        for log in topic.partitions
+        if not log.is_future_key
+    }
 
 
 def _list_offsets(

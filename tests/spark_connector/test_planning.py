@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from kbroker.client.errors import NotConnected
 from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.records.partitioner import partition_for_key
@@ -64,3 +67,22 @@ def test_keys_spare_partitions_on_request(broker: BrokerProcess, topic_name: str
         assert planning.needed_places(cluster, places, options, pushed) == places
         by_key = replace(options, partitioned_by_key=True)
         assert planning.needed_places(cluster, places, by_key, pushed) == [(topic_name, partition_for_key(b"21", 4))]
+
+
+def test_sizes_that_no_broker_tells_now_are_waited_for_only_where_they_are_needed(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    asked: list[object] = []
+    with PlainCluster(broker.bootstrap, retry_for=0.5) as cluster:
+        bounds = planning.find_bounds(cluster, cluster.partitions([topic_name]))
+
+        def fail(requests: object) -> None:
+            asked.append(requests)
+            raise NotConnected("the broker is away")
+
+        monkeypatch.setattr(cluster, "_ask_leaders", fail)
+        assert planning.sized(cluster, bounds, bounds) == {}
+        assert len(asked) == 1
+        assert planning.bytes_per_offset(cluster, bounds, bounds, is_needed=True) == {}
+        assert len(asked) > 2

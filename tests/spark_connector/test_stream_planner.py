@@ -8,6 +8,7 @@ import pytest
 
 from kbroker import Admin
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.messages.log_dirs import DescribeLogDirsResponse
 from kbroker.spark_connector.offset_ranges import OffsetRange
 from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.planning import DataLossError
@@ -103,10 +104,32 @@ def test_a_limit_of_bytes_that_cannot_be_kept_ends_the_query(
     produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
     planner = start_query(subscribe=topic_name).again()
     start = planner.first()
-    monkeypatch.setattr(planner.cluster, "sizes", lambda _: {})  # as older brokers answer those without the right
+    monkeypatch.setattr(
+        planner.cluster, "sizes", lambda *_, **__: {}
+    )  # as older brokers answer those without the right
     with pytest.raises(OptionError, match=f"do not tell the sizes of {topic_name}-0"):
         planner.next_end(start, TriggerLimits(max_bytes=10_000))
     assert planner.next_end(start, ALL) == {(topic_name, 0): 5}, "without that limit no sizes are needed"
+
+
+def test_a_limit_of_bytes_outlasts_a_failure_that_passes(
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
+    planner = start_query(subscribe=topic_name).again()
+    ask, passing = planner.cluster._ask_leaders, [True]
+
+    def as_a_leader_that_is_none_any_more(requests: Any) -> Any:
+        answers = ask(requests)
+        if isinstance(answers[0], DescribeLogDirsResponse) and passing:
+            passing.clear()
+            answers[0].results[0].topics = []
+        return answers
+
+    monkeypatch.setattr(planner.cluster, "_ask_leaders", as_a_leader_that_is_none_any_more)
+    assert planner.next_end(planner.first(), TriggerLimits(max_bytes=10_000)) == {(topic_name, 0): 5}
+    assert not passing
 
 
 def test_an_assigned_partition_that_is_gone_is_an_error_or_left_out(

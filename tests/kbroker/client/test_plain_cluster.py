@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from kbroker.client.plain_cluster import EARLIEST, LATEST, PlainCluster
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.log_dirs import DescribeLogDirsResponse
 from kbroker.protocol.messages.metadata import MetadataResponse
 from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.kbroker.client.topics import create_topic, produce_values
@@ -86,6 +88,60 @@ def test_sizes_are_those_of_the_logs_and_ids_those_of_the_topics(broker: BrokerP
         assert 1000 < sizes[topic_name, 1] < 1200
         assert len(cluster.topic_ids[topic_name]) == 16
         assert any(cluster.topic_ids[topic_name])
+
+
+Answers = Callable[[list[Any]], None]
+
+
+@pytest.fixture
+def change_answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], None]:
+    """Of the brokers to DescribeLogDirs, before a cluster sees them."""
+
+    def change_them(change: Answers) -> None:
+        ask = PlainCluster._ask_leaders
+
+        def changed(self: PlainCluster, requests: Any) -> list[Any]:
+            answers = ask(self, requests)
+            if isinstance(answers[0], DescribeLogDirsResponse):
+                change(answers)
+            return answers
+
+        monkeypatch.setattr(PlainCluster, "_ask_leaders", changed)
+
+    return change_them
+
+
+def test_an_offline_log_directory_hides_no_sizes_and_takes_no_time(
+    broker: BrokerProcess, topic_name: str, change_answers: Callable[[Answers], None]
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    offline = DescribeLogDirsResponse.DescribeLogDirsResult(
+        error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir="/lost", topics=[]
+    )
+    change_answers(lambda answers: answers[0].results.insert(0, offline))
+    with PlainCluster(broker.bootstrap, retry_for=0) as cluster:
+        assert cluster.sizes([(topic_name, 0)]) == {(topic_name, 0): 0}
+
+
+def test_sizes_that_a_leader_does_not_tell_are_asked_for_again_and_left_out_at_the_end(
+    broker: BrokerProcess, topic_name: str, change_answers: Callable[[Answers], None]
+) -> None:
+    """So answers who leads the partition no more, since the broker that was asked told who does."""
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    asked: list[set[int]] = []
+    hidden = [{0}, set(), {0}]
+
+    def hide(answers: list[Any]) -> None:
+        [topic], hides = answers[0].results[0].topics, hidden.pop(0)
+        asked.append({log.partition_index for log in topic.partitions})
+        topic.partitions = [log for log in topic.partitions if log.partition_index not in hides]
+
+    change_answers(hide)
+    places = [(topic_name, 0), (topic_name, 1)]
+    with PlainCluster(broker.bootstrap, retry_for=30) as cluster:
+        assert cluster.sizes(places) == dict.fromkeys(places, 0)
+        assert asked == [{0, 1}, {0}]
+        assert cluster.sizes(places, retry_for=0) == {(topic_name, 1): 0}
 
 
 def test_a_group_without_members_takes_offsets(broker: BrokerProcess, topic_name: str) -> None:
