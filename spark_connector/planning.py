@@ -176,7 +176,10 @@ def may_share(options: ReadOptions, ranges: Sequence[OffsetRange]) -> bool:
 
 
 def sample(options: ReadOptions, column: str, rows: int = SAMPLE_ROWS) -> list[bytes]:
-    """Return the newest keys or values (`column` says which) of all partitions, for a look at them."""
+    """Return the newest keys or values (`column` says which) of all partitions, for a look at them.
+
+    What cannot be read is the query's to tell when it comes to it: the rest shows the form as well.
+    """
     from kbroker.client.range_reader import RangeReader
     from kbroker.spark_connector.tasks import new_cluster
 
@@ -186,7 +189,8 @@ def sample(options: ReadOptions, column: str, rows: int = SAMPLE_ROWS) -> list[b
         filled = [(place, each) for place, each in bounds.items() if each.latest > each.earliest][:rows]
         for (topic, partition), each in filled:
             first = max(each.earliest, each.latest - max(1, rows // len(filled)))
-            for batch in RangeReader(cluster, topic, partition, first, each.latest, skip_gone=True):
+            reader = RangeReader(cluster, topic, partition, first, each.latest, skip_gone=True, skip_corrupt=True)
+            for batch in reader:
                 found += batch[column].drop_null().to_pylist()
     return found
 

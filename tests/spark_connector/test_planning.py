@@ -7,6 +7,7 @@ import pytest
 from kbroker.client.errors import NotConnected
 from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.records.batch import split_batches
 from kbroker.protocol.records.partitioner import partition_for_key
 from kbroker.spark_connector import planning
 from kbroker.spark_connector.filters import Interval, Pushed
@@ -86,3 +87,18 @@ def test_sizes_that_no_broker_tells_now_are_waited_for_only_where_they_are_neede
         assert len(asked) == 1
         assert planning.bytes_per_offset(cluster, bounds, bounds, is_needed=True) == {}
         assert len(asked) > 2
+
+
+def test_a_corrupt_batch_among_the_newest_is_no_part_of_the_sample(own_broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(own_broker.bootstrap, topic_name, partitions=1)
+    for values in ([b"a", b"b"], [b"c", b"d"], [b"e"]):
+        produce_values(own_broker.bootstrap, topic_name, 0, values)
+    [log_file] = (own_broker.directory / "data" / f"{topic_name}-0").glob("*.log")
+    own_broker.stop()
+    data = bytearray(log_file.read_bytes())
+    position, size = split_batches(data)[1]
+    data[position + size - 2] ^= 0xFF
+    log_file.write_bytes(data)
+    own_broker.start().wait_until_ready(30)
+    options = read_options({"kafka.bootstrap.servers": own_broker.bootstrap, "subscribe": topic_name})
+    assert planning.sample(options, "value") == [b"a", b"b", b"e"]
