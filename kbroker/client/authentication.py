@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client.errors import error_for
+from kbroker.client.errors import NotConnected, error_for
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from kbroker.security.exchange import OAUTHBEARER, PLAIN, AuthenticationFailure, ClientExchange
@@ -128,18 +128,25 @@ def _refused(code: ErrorCode, exchange: ClientExchange, reason: str | None, addr
 
 
 def begin(security: Security, address: str) -> ClientExchange:
-    """Return the client's side of the mechanism that the settings choose; may wait for a token."""
+    """Return the client's side of the mechanism that the settings choose; may wait for a token.
+
+    A provider of tokens that is away (an OSError: no answer, no connection) is like a broker that is: NotConnected, and
+    whoever tries again asks it again. Whatever else it raises is final.
+    """
     login = security.login
     if login.mechanism == PLAIN:
         return PlainClient(login.user, login.password)
     if login.mechanism == OAUTHBEARER:
         try:
-            token = login.token_provider()
-            if not isinstance(token, str):
-                raise TypeError(f"it returned {type(token).__name__}, no text")
-            return OAuthBearerClient(token, login.extensions)
-        except Exception as error:
-            reason = f"there is no token: {type(error).__name__}: {error}"
-            raise error_for(ErrorCode.SASL_AUTHENTICATION_FAILED, f"OAUTHBEARER: {reason}", broker=address) from error
+            return OAuthBearerClient(login.token_provider(), login.extensions)
+        except OSError as error:
+            raise NotConnected(f"no token to log in to {address} by OAUTHBEARER: {_told(error)}") from error
+        except (Exception, SystemExit) as error:  # sys.exit() would end the thread that waits here, and no program
+            reason = f"OAUTHBEARER: there is no token: {_told(error)}"
+            raise error_for(ErrorCode.SASL_AUTHENTICATION_FAILED, reason, broker=address) from error
     extensions = {TOKEN_AUTHENTICATION: "true"} if login.is_token else None
     return ScramClient(login.mechanism, login.user, login.password, secrets.token_hex(16), extensions)
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

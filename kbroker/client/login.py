@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,15 +11,53 @@ from kbroker.client.errors import ConfigurationError
 from kbroker.client.token_endpoint import UnsecuredTokens
 from kbroker.security.exchange import GSSAPI, MECHANISMS, OAUTHBEARER
 from kbroker.security.jaas import JaasError, LoginModule, parse_jaas
+from kbroker.security.oauthbearer import TokenRefused
 from kbroker.security.scram import HASHES, TOKEN_AUTHENTICATION
+from kbroker.security.tokens import claims_of, number, parts_of
+
+log = logging.getLogger(__name__)
 
 TokenProvider = Callable[[], str]
 EXTENSION = "extension_"
 """Before the names of JAAS options that go along with a token."""
 
 
+LEFT_S = 10.0
+"""How long a token must still be valid to log in with it once more: it must outlast the login."""
+
+
 def _no_token() -> str:
     raise ValueError("sasl_oauth_token_provider is missing")
+
+
+@dataclass(slots=True, eq=False)
+class LastingTokens:
+    """A provider's tokens: each login asks for one; while the provider is away, the last one serves until its `exp`."""
+
+    provider: TokenProvider
+    _last: str = field(default="", repr=False)
+
+    def __call__(self) -> str:
+        """Return a new token, or the last one; raises what the provider does, and TypeError for what is no text."""
+        try:
+            token = self.provider()
+        except OSError as error:
+            if _ends_at(self._last) - time.time() < LEFT_S:
+                raise
+            log.warning("no new token, logging in with the last one, which is still valid: %s", error)
+            return self._last
+        if not isinstance(token, str):
+            raise TypeError(f"it returned {type(token).__name__}, no text")
+        self._last = token
+        return token
+
+
+def _ends_at(token: str) -> float:
+    """Return when a token ends, in seconds since 1970; 0 where it does not say so."""
+    try:
+        return number(claims_of(parts_of(token)[1]), "exp") or 0.0
+    except TokenRefused:
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +122,4 @@ def _by_token(options: Mapping[str, str], token_provider: TokenProvider | None) 
     extensions = {
         option.removeprefix(EXTENSION): value for option, value in options.items() if option.startswith(EXTENSION)
     }
-    return Login(OAUTHBEARER, token_provider=provider, extensions=extensions)
+    return Login(OAUTHBEARER, token_provider=LastingTokens(provider), extensions=extensions)

@@ -1,6 +1,7 @@
 """A client logs in, again before its login is over, and hears at once when it may not."""
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -8,6 +9,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 
@@ -129,11 +131,35 @@ async def test_a_function_without_a_token_is_an_error_at_once() -> None:
         raise RuntimeError("the door is shut")
 
     async with sasl_server() as server:
-        for provider in (nothing, lambda: 7):
+        for provider in (nothing, lambda: 7, lambda: sys.exit("the door is shut")):
             security = settings(mechanism="OAUTHBEARER", sasl_oauth_token_provider=provider)
             with pytest.raises(LoginFailed, match=r"the door is shut|no text"):
                 async with connected(server, security):
                     pass
+
+
+@pytest.mark.parametrize("reason", [NotConnected("no answer"), TimeoutError("no answer"), URLError("no answer")])
+async def test_a_function_for_tokens_that_is_away_is_asked_again_by_whoever_connects_again(reason: OSError) -> None:
+    outcomes: list[OSError | None] = [reason, reason, None, None]
+
+    def provider() -> str:
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+        return "alice"
+
+    async with sasl_server() as server:
+        security = settings(mechanism="OAUTHBEARER", sasl_oauth_token_provider=provider)
+        port = server.ports["CLIENTS"]
+        make = partial(PlainConnection, "127.0.0.1", port, client_id="x", timeout=20, security=security)
+        with pytest.raises(NotConnected, match=rf"no token to log in to 127\.0\.0\.1:{port} .*no answer"):
+            await in_a_thread(make)
+        with pytest.raises(NotConnected, match=r"no token to log in .*no answer"):
+            async with connected(server, security):
+                pass
+        async with connected(server, security) as connection:
+            assert (await versions(connection)).error_code is ErrorCode.NONE
+        (await in_a_thread(make)).close()
 
 
 async def test_the_loop_goes_on_while_a_token_is_waited_for() -> None:

@@ -1,14 +1,17 @@
 """What a client's settings say of SASL."""
 
+import time
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.errors import ConfigurationError
-from kbroker.client.login import Login, login_of
+from kbroker.client.login import LEFT_S, Login, login_of
 from kbroker.client.security import Security
 from kbroker.security.jaas import SCRAM_MODULE
+from kbroker.security.tokens import unsecured_token
 
 BY_TOKEN = f'{SCRAM_MODULE} required username="id" password="hunter2" tokenauth="true";'
 
@@ -49,6 +52,29 @@ def test_a_function_gives_tokens_or_options_describe_them() -> None:
     login = login_of("OAUTHBEARER", None, None, jaas, None)
     assert login.token_provider().count(".") == 2
     assert login.extensions == {"traceId": "7"}
+
+
+@pytest.mark.parametrize(("left_s", "serves"), [(600, True), (LEFT_S / 2, False), (None, False)])
+def test_while_the_function_for_tokens_is_away_the_last_one_serves_as_long_as_it_is_valid(
+    left_s: float | None, serves: bool
+) -> None:
+    claims = {"sub": "alice"} | ({} if left_s is None else {"exp": time.time() + left_s})
+    tokens = [unsecured_token(claims)]
+
+    def provider() -> str:
+        if not tokens:
+            raise TimeoutError("no answer")
+        return tokens.pop()
+
+    login = login_of("OAUTHBEARER", None, None, None, provider)
+    first = login.token_provider()
+    with nullcontext() if serves else pytest.raises(TimeoutError):
+        assert login.token_provider() == first
+    tokens.append("the next one")
+    assert login.token_provider() == "the next one"
+    with pytest.raises(TimeoutError):
+        login.token_provider()
+    assert first not in repr(login.token_provider)
 
 
 @pytest.mark.parametrize(
