@@ -33,13 +33,13 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the offset ranges, one Spark partition for each; small ones of several partitions share one."""
-        options, pushed = self.options, self.pushed
+        options, pushed, assigned = self.options, self.pushed, self.options.selection.assign
         settle_in()
         with new_cluster(options) as cluster:
             every_place = planning.find_partitions(cluster, options)
             bounds = planning.find_bounds(cluster, planning.needed_places(cluster, every_place, options, pushed))
-            starts = planning.resolve(cluster, options.starting, bounds, every_place)
-            ends = planning.resolve(cluster, options.ending, bounds, every_place)
+            starts = planning.resolve(cluster, options.starting, bounds, every_place, assigned)
+            ends = planning.resolve(cluster, options.ending, bounds, every_place, assigned)
             planning.check_order(options.starting, options.ending, starts, ends, bounds)
             ranges, losses = plan_ranges(starts, ends, bounds, cluster.topic_ids)
             planning.report_losses(losses, fail=options.fail_on_data_loss)

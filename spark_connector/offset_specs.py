@@ -54,11 +54,15 @@ class OffsetSpec:
     def _number(self, place: TopicPartition) -> int:
         return self.by_partition[place] if self.default is None else self.default
 
-    def check_covers(self, partitions: Iterable[TopicPartition]) -> None:
-        """Refuse one that misses a partition of the read or names one outside it, as Spark does."""
+    def check_covers(self, partitions: Iterable[TopicPartition], assigned: Iterable[TopicPartition] = ()) -> None:
+        """Refuse one that misses a partition of the read or names one outside it, as Spark does.
+
+        It may name any that was `assigned`: one of those that is gone was to be named as long as it was there.
+        """
         if self.default is not None:
             return
         wanted, given = set(partitions), set(self.by_partition)
+        given -= set(assigned) - wanted
         if wanted != given:
             missing = ", ".join(f"{t}-{p}" for t, p in sorted(wanted - given)) or "none"
             surplus = ", ".join(f"{t}-{p}" for t, p in sorted(given - wanted)) or "none"

@@ -65,10 +65,11 @@ def resolve(
     spec: OffsetSpec,
     bounds: Mapping[TopicPartition, Bounds],
     every_place: Collection[TopicPartition],
+    assigned: Collection[TopicPartition] = (),
 ) -> dict[TopicPartition, int]:
     """Return the offset that an option means in each partition of `bounds`; it must name `every_place`, if any."""
     try:
-        spec.check_covers(every_place)
+        spec.check_covers(every_place, assigned)
         times = spec.times(bounds)
         return spec.resolve(bounds, cluster.offsets(times, times) if times else {})
     except ValueError as error:

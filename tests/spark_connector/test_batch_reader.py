@@ -61,6 +61,18 @@ def test_assigned_partitions_must_exist(broker: BrokerProcess, topic_name: str) 
         reader(broker, assign=json.dumps({topic_name: [0, 7]})).partitions()
 
 
+def test_an_assigned_partition_that_is_gone_is_left_out_also_where_the_offsets_name_it(
+    broker: BrokerProcess, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 9)
+    assigned, named = json.dumps({topic_name: [0, 7]}), json.dumps({topic_name: {"0": 3, "7": 5}})
+    ends = json.dumps({topic_name: {"0": 8, "7": 9}})
+    given = {"assign": assigned, "startingOffsets": named, "endingOffsets": ends}
+    [share] = reader(broker, **given, failOnDataLoss="false").partitions()
+    assert [(each.partition, each.start, each.end) for each in share.ranges] == [(0, 3, 8)]
+
+
 def test_offsets_must_name_every_partition(broker: BrokerProcess, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=2)
     with pytest.raises(OptionError, match=f"missing {topic_name}-1"):

@@ -30,6 +30,15 @@ def test_offsets_per_partition_must_name_every_partition_and_no_other() -> None:
     OffsetSpec("o", LATEST).check_covers(BOUNDS)
 
 
+def test_offsets_may_name_an_assigned_partition_that_is_gone() -> None:
+    spec = parse_offsets("startingOffsets", '{"t":{"0":1,"1":2,"9":1}}')
+    spec.check_covers(BOUNDS, [*BOUNDS, ("t", 9)])
+    with pytest.raises(ValueError, match="missing none; not read: t-9"):
+        spec.check_covers(BOUNDS, BOUNDS)
+    with pytest.raises(ValueError, match="missing t-0; not read: none"):
+        parse_offsets("o", '{"t":{"1":2,"9":1}}').check_covers(BOUNDS, [("t", 0), ("t", 9)])
+
+
 @pytest.mark.parametrize("text", ["yesterday", "[]", '{"t":7}', '{"t":{"0":-3}}', '{"t":{"x":3}}', '{"t":{"0":true}}'])
 def test_what_is_no_offset_is_refused_with_the_options_name(text: str) -> None:
     with pytest.raises(ValueError, match="startingOffsets is"):

@@ -145,6 +145,9 @@ def test_an_assigned_partition_that_is_gone_is_an_error_or_left_out(
     end = loose.next_end(seen, ALL)
     assert end == {(topic_name, 0): 3}
     assert places(loose.ranges(seen, end)) == [(0, 1, 3)]
+    named = json.dumps({topic_name: {"0": 1, "7": 4}})
+    loose = start_query(assign=assigned, startingOffsets=named, failOnDataLoss="false").again()
+    assert loose.first() == {(topic_name, 0): 1}, "no checkpoint, and offsets that it had to name while it was there"
 
 
 def test_available_now_stops_at_what_there_was(broker: BrokerProcess, topic_name: str, start_query: StartQuery) -> None:
