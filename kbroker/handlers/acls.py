@@ -59,7 +59,7 @@ def _refuse_unknown(*codes: int) -> None:
 # --- DescribeAcls -------------------------------------------------------------------------------------------------
 
 
-@handles(DescribeAclsRequest, on_cluster(DESCRIBE))
+@handles(DescribeAclsRequest, on_cluster(DESCRIBE), ends_with_connection=True)
 def describe_acls(
     services: Services, ctx: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse | Awaitable[DescribeAclsResponse]:

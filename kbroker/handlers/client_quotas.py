@@ -41,12 +41,11 @@ def _keeper(services: Services) -> QuotaKeeper:
 # --- DescribeClientQuotas -----------------------------------------------------------------------------------------
 
 
-@handles(DescribeClientQuotasRequest, on_cluster(DESCRIBE_CONFIGS))
+@handles(DescribeClientQuotasRequest, on_cluster(DESCRIBE_CONFIGS), ends_with_connection=True)
 def describe_client_quotas(
     services: Services, ctx: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse | Awaitable[DescribeClientQuotasResponse]:
     """Tell the limits of entities that have all the components asked for, and no others when that is strict."""
-    ctx.ends_with_connection = True
     return in_turns(_describe(_keeper(services), _components(request), request.strict))
 
 

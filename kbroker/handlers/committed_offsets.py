@@ -166,6 +166,7 @@ Work = Generator[None, None, Any]
 @handles(
     OffsetFetchRequest,
     when(since_version(FIRST_BATCHED_VERSION), each(GROUP, DESCRIBE, "groups", "group_id"), on_group(DESCRIBE)),
+    ends_with_connection=True,
 )
 def offset_fetch(
     services: Services, ctx: RequestContext, request: OffsetFetchRequest

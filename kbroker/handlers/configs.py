@@ -76,7 +76,7 @@ def _may_describe(asked: Asked) -> Steps:
     _take_out(asked, refused)
 
 
-@handles(DescribeConfigsRequest, _may_describe)
+@handles(DescribeConfigsRequest, _may_describe, ends_with_connection=True)
 def describe_configs(
     services: Services, ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:

@@ -149,7 +149,7 @@ async def _answered_later(
 DescribedGroup = ConsumerGroupDescribeResponse.DescribedGroup
 
 
-@handles(ConsumerGroupDescribeRequest, each(GROUP, DESCRIBE, "group_ids", None))
+@handles(ConsumerGroupDescribeRequest, each(GROUP, DESCRIBE, "group_ids", None), ends_with_connection=True)
 def consumer_group_describe(
     services: Services, ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:

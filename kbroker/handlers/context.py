@@ -105,7 +105,9 @@ class RequestContext:
         self.is_large = False
         """Whether the request holds so much that it was decoded in turns: what it asks for takes turns, too."""
         self.ends_with_connection = False
-        """Set by a handler whose answer is all that it waits for: when the client goes, the waiting is cancelled."""
+        """Set by a handler whose answer is all that it waits for, or where that is registered: when the client goes,
+        the waiting is cancelled, and so is work in turns.
+        """
 
     def let_overtake(self) -> None:
         """Have later requests like it served from now on: the handler has done its work only after a while."""

@@ -138,7 +138,11 @@ async def expire_delegation_token(
     return ExpireDelegationTokenResponse(error_code=ErrorCode.NONE, expiry_timestamp_ms=expiry)
 
 
-@handles(DescribeDelegationTokenRequest, inside("each token is shown to those it concerns, and to who may see it"))
+@handles(
+    DescribeDelegationTokenRequest,
+    inside("each token is shown to those it concerns, and to who may see it"),
+    ends_with_connection=True,
+)
 def describe_delegation_token(
     services: Services, ctx: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse | Awaitable[DescribeDelegationTokenResponse]:

@@ -186,7 +186,7 @@ def _leave_many(services: Services, request: LeaveGroupRequest) -> Work[LeaveGro
 # --- groups as a whole ----------------------------------------------------------------------------------------
 
 
-@handles(DescribeGroupsRequest, each(GROUP, DESCRIBE, "groups", None))
+@handles(DescribeGroupsRequest, each(GROUP, DESCRIBE, "groups", None), ends_with_connection=True)
 def describe_groups(
     services: Services, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
@@ -274,7 +274,7 @@ def without_hidden_topics(authority: Everything, reason: str) -> str:
     return _NAMED_TOPIC.sub(shown, reason) if authority.is_limited else reason
 
 
-@handles(ListGroupsRequest, inside("what may not be described is not listed"))
+@handles(ListGroupsRequest, inside("what may not be described is not listed"), ends_with_connection=True)
 def list_groups(
     services: Services, ctx: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:

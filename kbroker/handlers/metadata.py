@@ -37,6 +37,7 @@ def metadata(services: Services, ctx: RequestContext, request: MetadataRequest) 
         services.metadata, ctx.api_version, ctx.listener, bool(request.include_topic_authorized_operations)
     )
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
+        ctx.ends_with_connection = True  # nothing is created for it
         return in_turns(_all_topics(services, ctx, request, described))
     return in_turns(_wanted_topics(services, ctx, request, described))
 

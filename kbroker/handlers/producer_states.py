@@ -25,7 +25,7 @@ def _is_misnamed(topic: DescribeProducersRequest.TopicRequest, times: Counter[st
     return name_problem(topic.name) is not None
 
 
-@handles(DescribeProducersRequest, on_topics(READ, leaving=_is_misnamed))
+@handles(DescribeProducersRequest, on_topics(READ, leaving=_is_misnamed), ends_with_connection=True)
 def describe_producers(
     services: Services, ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:

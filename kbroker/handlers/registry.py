@@ -27,6 +27,8 @@ class Handling(NamedTuple):
 
     handler: Handler
     demands: tuple[Demand, ...]
+    ends_with_connection: bool = False
+    """Whether all its requests do (`RequestContext.ends_with_connection`), from the first moment: they only read."""
 
 
 HANDLERS: dict[int, Handling] = {}
@@ -37,14 +39,16 @@ class CloseConnection(Exception):
     """Raised by a handler or by dispatch: the connection ends without an answer; the text says why."""
 
 
-def handles(request_type: type[Message], *demands: Demand) -> Callable[[HandlerFunction], HandlerFunction]:
+def handles(
+    request_type: type[Message], *demands: Demand, ends_with_connection: bool = False
+) -> Callable[[HandlerFunction], HandlerFunction]:
     """Register the decorated function as the handler of a request class; raises TypeError when it demands nothing."""
     if not demands:
         name = request_type.__name__
         raise TypeError(f"@handles({name}) does not say what its sender must be allowed to do: see handlers/demands.py")
 
     def register(function: HandlerFunction) -> HandlerFunction:
-        HANDLERS[schema_of(request_type).api_key] = Handling(function, demands)
+        HANDLERS[schema_of(request_type).api_key] = Handling(function, demands, ends_with_connection)
         return function
 
     return register

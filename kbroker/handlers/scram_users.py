@@ -45,7 +45,7 @@ Described = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsRes
 # -- DescribeUserScramCredentials -------------------------------------------------------------------------------------
 
 
-@handles(DescribeUserScramCredentialsRequest, on_cluster(DESCRIBE))
+@handles(DescribeUserScramCredentialsRequest, on_cluster(DESCRIBE), ends_with_connection=True)
 async def describe_user_scram_credentials(
     services: Services, ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:

@@ -348,7 +348,9 @@ def _answered(asked: Awaitable[Answer], response: Callable[[Answer], T]) -> T | 
 # --- what tools see -----------------------------------------------------------------------------------------------
 
 
-@handles(DescribeTransactionsRequest, each(TRANSACTIONAL_ID, DESCRIBE, "transactional_ids", None))
+@handles(
+    DescribeTransactionsRequest, each(TRANSACTIONAL_ID, DESCRIBE, "transactional_ids", None), ends_with_connection=True
+)
 def describe_transactions(
     services: Services, ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Awaitable[DescribeTransactionsResponse]:
@@ -399,7 +401,7 @@ def _no_description(transactional_id: str, error: ErrorCode) -> Any:
     )
 
 
-@handles(ListTransactionsRequest, inside("what may not be described is not listed"))
+@handles(ListTransactionsRequest, inside("what may not be described is not listed"), ends_with_connection=True)
 def list_transactions(
     services: Services, ctx: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse | Awaitable[ListTransactionsResponse]:

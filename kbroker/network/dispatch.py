@@ -74,6 +74,7 @@ class _Api:
     __slots__ = (
         "client_id_from",
         "demand",
+        "ends_with_connection",
         "flexible_from",
         "handler",
         "is_from_broker",
@@ -89,6 +90,7 @@ class _Api:
     def __init__(self, api_key: int, handling: Handling) -> None:
         api = API_BY_KEY[api_key]
         self.handler = handling.handler
+        self.ends_with_connection = handling.ends_with_connection
         self.demand = together(handling.demands)
         self.quick = quick_of(handling.demands)
         self.name = api.name
@@ -178,6 +180,7 @@ class Dispatcher:
             raise _unparsable(api, version, error) from error
         began = time_ns()
         ctx = RequestContext(key, version, correlation_id, client_id, began // 1_000_000, connection)
+        ctx.ends_with_connection = api.ends_with_connection
         requests = api.requests
         requests.by_version[version] += 1
         if requests.to_skip:
