@@ -63,7 +63,6 @@ class Accumulator:
         self._compression = int(CompressionType.of_name(config.compression))
         self._level = config.level
         placement = placement_of(config.partitioner)
-        self._chooses = placement if callable(placement) else None
         self._hashing, self._shortest_key = (0, 0) if callable(placement) else placement
         self.room_listeners: list[Callable[[], None]] = []
 
@@ -91,8 +90,8 @@ class Accumulator:
                 if known is None:
                     return None
                 is_anywhere = False
-                if partition is not None or self._chooses is not None:
-                    queue = known.queues[self._chosen(topic, known.count, key, value, partition)]
+                if partition is not None:
+                    queue = known.queues[_checked(topic, known.count, partition)]
                 elif (-1 if key is None else len(key)) < self._shortest_key:
                     queue = known.sticky
                     is_anywhere = True
@@ -119,17 +118,13 @@ class Accumulator:
             delivery.add_done_callback(lambda done: _call_back(on_delivery, done))
         return delivery
 
-    def _chosen(self, topic: str, count: int, key: Any, value: Any, partition: int | None) -> int:
-        """Check the partition that the caller, or the caller's partitioner, wants."""
-        if partition is None:
-            assert self._chooses is not None
-            partition = self._chooses(topic, key, value, count)
-        if type(partition) is not int:
-            raise TypeError(f"a partition is a whole number, not {partition!r}")
-        if not 0 <= partition < count:
-            text = f"the topic has {count} partitions"
-            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, topic=topic, partition=partition)
-        return partition
+    def count_to_choose_from(self, topic: str) -> int:
+        """Return how many partitions a topic has, 0 where `append` takes no record now; raises where that does."""
+        with self.lock:
+            if self.refuses is not None:
+                raise self.refuses()
+            known = self.topics.get(topic)
+            return 0 if known is None or self.used >= self._limit else known.count
 
     def _open_batch(
         self,
@@ -283,6 +278,16 @@ class Accumulator:
         for batch in self.unfinished():
             batch.finish(*(batch.outcome or (-1, -1, error)))
             self.release(batch)
+
+
+def _checked(topic: str, count: int, partition: Any) -> int:
+    """Check the partition that the caller, or the caller's partitioner, wants."""
+    if type(partition) is not int:
+        raise TypeError(f"a partition is a whole number, not {partition!r}")
+    if not 0 <= partition < count:
+        text = f"the topic has {count} partitions"
+        raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, topic=topic, partition=partition)
+    return partition
 
 
 def _call_back(on_delivery: OnDelivery, delivery: Delivery) -> None:

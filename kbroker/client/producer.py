@@ -32,6 +32,7 @@ from kbroker.client.errors import (
 )
 from kbroker.client.group.commits import checked_offsets
 from kbroker.client.partition_names import Key
+from kbroker.client.partitioners import Choosing
 from kbroker.client.sender import Sender
 from kbroker.client.serializers import RecordSerializer
 from kbroker.client.table_delivery import TableDelivery
@@ -57,6 +58,8 @@ class Producer:
         self.sender = Sender(self.config, self.cluster)
         self.accumulator = self.sender.accumulator
         self.append: Callable[..., Delivery | None] = self.accumulator.append
+        if callable(self.config.partitioner):
+            self.append = Choosing(self.accumulator, self.config.partitioner)
         if self.config.tracing:
             from kbroker.client.tracing import Sending
 
