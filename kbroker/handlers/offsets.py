@@ -41,7 +41,7 @@ EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 DeletedPartition = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
-@handles(ListOffsetsRequest, on_topics(DESCRIBE))
+@handles(ListOffsetsRequest, on_topics(DESCRIBE), ends_with_connection=True)
 def list_offsets(
     services: Services, ctx: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
@@ -200,7 +200,11 @@ def _hosted(
     return found
 
 
-@handles(OffsetForLeaderEpochRequest, on_topics(DESCRIBE, name="topic", unless=if_on_cluster(CLUSTER_ACTION)))
+@handles(
+    OffsetForLeaderEpochRequest,
+    on_topics(DESCRIBE, name="topic", unless=if_on_cluster(CLUSTER_ACTION)),
+    ends_with_connection=True,
+)
 def offset_for_leader_epoch(
     services: Services, ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:

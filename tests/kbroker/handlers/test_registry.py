@@ -53,8 +53,10 @@ def test_what_only_reads_ends_with_its_connection() -> None:
         "DescribeTransactions",
         "DescribeUserScramCredentials",
         "ListGroups",
+        "ListOffsets",
         "ListTransactions",
         "OffsetFetch",
+        "OffsetForLeaderEpoch",
     }
 
 
