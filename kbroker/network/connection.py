@@ -487,6 +487,9 @@ class Connection:
         if self._frame is None:  # else it is the next frame's memory that is counted
             self._release()
         if self._rest is not None:
+            if self._server.turn_is_over(monotonic()):  # asked before what waits is taken apart, and copied
+                self._server.loop.call_soon(self.resume)
+                return
             rest, self._rest = self._rest, None
             self.received = self.last_active
             self._consume(rest, len(rest))

@@ -229,6 +229,7 @@ class DelayedFetch:
         "_changed",
         "_check_at",
         "_fetch",
+        "_has_come",
         "_hosted",
         "_is_reading",
         "_is_time_over",
@@ -254,6 +255,8 @@ class DelayedFetch:
         self._attempt: asyncio.Future[Any] | None = None
         """An attempt, or a look at what has changed, in turns that is under way."""
         self._is_reading = False
+        self._has_come = False
+        """Whether what was not in memory has come during work in turns."""
         self._is_time_over = False
         self._hosted = list(hosted)
         self._changed: dict[HostedPartition, None] = {}
@@ -356,7 +359,10 @@ class DelayedFetch:
         """What has come up during work in turns has its turn now, or after the pause."""
         if self.reply.done() or self._attempt is not None:
             return
-        if self._is_time_over and not self._is_reading:
+        if self._has_come:
+            self._has_come = False
+            self._try(self._is_time_over, patient=True)
+        elif self._is_time_over and not self._is_reading:
             self._try(final=True)
         elif self._changed and self._scheduled is None:
             self._scheduled = self._loop.call_at(self._check_at, self._check)
@@ -369,7 +375,10 @@ class DelayedFetch:
 
     def _has_read(self, done: asyncio.Future[Any]) -> None:
         self._is_reading = False
-        self._try(self._is_time_over, patient=True)
+        if self._attempt is not None:
+            self._has_come = True
+        else:
+            self._try(self._is_time_over, patient=True)
 
     def _leave(self, reply: Reply) -> None:
         """Answered, or the client has gone: wait for nothing any more."""

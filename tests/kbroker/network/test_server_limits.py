@@ -14,7 +14,7 @@ import pytest
 
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING, LateAnswer
-from kbroker.network.limits import ServerLimits
+from kbroker.network.limits import LARGE_FRAME, ServerLimits
 from kbroker.network.server import CLOSED_EACH, CLOSED_PER_TURN, most_descriptors
 from tests.kbroker.network.serving import Client, connected, frame, serving, until
 
@@ -441,3 +441,22 @@ async def test_running_out_of_descriptors_is_logged_once_and_passes(
         assert len([r for r in caplog.records if "cannot accept" in r.getMessage()]) == 1
         client.close()
         late.close()
+
+
+async def test_a_large_frame_that_waits_for_its_turn_is_not_taken_apart_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    over, taken, consume = [True] * 20, list[int](), Connection._consume
+
+    def noted(self: Connection, buffer: Any, end: int) -> Any:
+        taken.append(end)
+        return consume(self, buffer, end)
+
+    monkeypatch.setattr(Connection, "_consume", noted)
+    async with serving() as server, connected(server) as client:
+        monkeypatch.setattr(server, "turn_is_over", lambda now: bool(over) and over.pop())
+        sent = bytes(LARGE_FRAME + 1)
+        client.send(frame(sent))
+        assert await client.receive() == sent
+        assert not over
+        assert len(taken) <= 3, "when it has come, and when it is its turn"

@@ -374,3 +374,15 @@ async def test_a_look_that_takes_turns_ends_with_the_client(looking: Looking) ->
     fetch, _, delayed = looking
     delayed.reply.cancel()
     await until(fetch.ends[0].cancelled)
+
+
+async def test_what_comes_into_memory_during_a_look_in_turns_is_not_waited_for_any_longer() -> None:
+    fetch, watched = LooksInTurns(), Watched()
+    fetch.cold = ["cold"]
+    delayed: Any = DelayedFetch(fetch, [watched], 10_000, reading)  # type: ignore[list-item]
+    delayed.touch(watched)
+    await until(lambda: len(fetch.ends) == 1)
+    await asyncio.sleep(0.1)
+    assert not delayed.reply.done(), "nothing is asked of a fetch that is at it"
+    fetch.ends[0].set_result(False)
+    assert await asyncio.wait_for(delayed.reply, 5) == "what there is"
