@@ -51,11 +51,7 @@ def _wants_scrub(asked: Asked) -> bool:
     return bool(asked.request.scrub_id != ZERO_UUID)
 
 
-@handles(
-    DescribeLogDirsRequest,
-    when(_wants_scrub, on_cluster(ALTER), otherwise=on_cluster(DESCRIBE)),
-    ends_with_connection=True,
-)
+@handles(DescribeLogDirsRequest, when(_wants_scrub, on_cluster(ALTER), otherwise=on_cluster(DESCRIBE)))
 async def describe_log_dirs(
     services: Services, ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:

@@ -72,6 +72,7 @@ class Connection:
         "_frame_start",
         "_held",
         "_in_work",
+        "_is_resuming",
         "_late",
         "_late_key",
         "_late_scheduled",
@@ -127,6 +128,8 @@ class Connection:
         self._paused = False
         self._partial: bytearray | None = None
         """The first bytes of a frame: too few to know its size, or whether its API may be as large."""
+        self._is_resuming = False
+        """Whether what is left over waits for its turn of the loop."""
         self._rest: bytearray | None = None
         """Bytes received behind the request in work; at most one scratch buffer's."""
         self._frame: Buffer | None = None
@@ -250,6 +253,10 @@ class Connection:
                 self.last_active = monotonic()
                 self._frame, self._frame_start, self._frame_filled, self._frame_end = buffer, 4, count, end
                 return
+            if LARGE_FRAME < count - 4 <= limits.small_request_max_bytes and self._waits_for_turn(
+                buffer, 4, end, count
+            ):
+                return
             self._expected = end if self._server.scratch.size < end <= LARGEST_EXPECTED else 0
         self._consume(buffer, count)
         self._server.buffers.give_back(buffer)
@@ -266,11 +273,9 @@ class Connection:
         if self._frame_filled == self._frame_end:
             self._frame = None
             self._in_work = frame
-            whole = memoryview(frame)[self._frame_start : self._frame_end]
-            if len(whole) > LARGE_FRAME and self._server.turn_is_over(monotonic()):
-                self._held, self.state = whole, WORKING
-                self._server.loop.call_soon(self._serve_in_turn)
-            elif self._serve(whole):
+            if self._waits_for_turn(frame, self._frame_start, self._frame_end, self._frame_end):
+                return
+            if self._serve(memoryview(frame)[self._frame_start : self._frame_end]):
                 self._release()
 
     def _consume(self, buffer: Buffer, end: int) -> Buffer | None:
@@ -396,6 +401,15 @@ class Connection:
         self.state = WORKING if is_mute else self.state
         return is_mute
 
+    def _waits_for_turn(self, buffer: Buffer, start: int, end: int, filled: int) -> bool:
+        """Keep a frame, if it is large, alone in its buffer and may not be served in this turn of the loop."""
+        if filled != end or end - start <= LARGE_FRAME or not self._server.turn_is_over(monotonic()):
+            return False
+        self.last_active = monotonic()
+        self._in_work, self._held, self.state = buffer, memoryview(buffer)[start:end], WORKING
+        self._server.loop.call_soon(self._serve_in_turn)
+        return True
+
     def _serve_in_turn(self) -> None:
         """Serve the large frame that waits for its turn, or let it wait on."""
         if self.state is CLOSED or self._held is None:
@@ -480,6 +494,10 @@ class Connection:
             del held
             self.resume()
 
+    def _resume_in_turn(self) -> None:
+        self._is_resuming = False
+        self.resume()
+
     def resume(self) -> None:
         """The last request is done with: serve what came in meanwhile, and listen again."""
         if self.state is not READING:
@@ -487,8 +505,10 @@ class Connection:
         if self._frame is None:  # else it is the next frame's memory that is counted
             self._release()
         if self._rest is not None:
-            if self._server.turn_is_over(monotonic()):  # asked before what waits is taken apart, and copied
-                self._server.loop.call_soon(self.resume)
+            if len(self._rest) > LARGE_FRAME and self._server.turn_is_over(monotonic()):  # before it is copied
+                if not self._is_resuming:
+                    self._is_resuming = True
+                    self._server.loop.call_soon(self._resume_in_turn)
                 return
             rest, self._rest = self._rest, None
             self.received = self.last_active

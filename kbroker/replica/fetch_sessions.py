@@ -305,19 +305,23 @@ class FetchSessions:
         if not self.sessions:
             return False
         oldest = next(iter(self.sessions.values()))
-        if now_ms - oldest.last_used_ms > EVICTION_MS:
+        if now_ms - oldest.last_used_ms > EVICTION_MS and self._has_room(privileged, size - oldest.kept):
             self._close(oldest.id)
-            return self._has_room(privileged, size)
+            return True
         evictable = [
             session
             for session in self.sessions.values()
             if now_ms - session.created_ms > EVICTION_MS or (privileged and not session.privileged)
         ]
         least = min(evictable, key=FetchSession.value, default=None)
-        if least is None or least.value()[:2] >= (privileged, size):
+        if (
+            least is None
+            or least.value()[:2] >= (privileged, size)
+            or not self._has_room(privileged, size - least.kept)
+        ):
             return False
         self._close(least.id)
-        return self._has_room(privileged, size)
+        return True
 
     def _has_room(self, privileged: bool, size: int) -> bool:
         """Whether so many partitions more may be kept: those of followers are bounded by the cluster."""

@@ -186,6 +186,8 @@ class PartitionFetch:
         if self._is_up_to_date:
             self._is_up_to_date = False
             is_whole = not (self.cold or self._is_held_back) and self._total <= parameters.max_bytes
+            if len(self._kept) > READ_PORTION:  # a look in turns may have ended a turn ago
+                is_whole = is_whole and not self.changed_meanwhile()
             if final and is_whole and len(self._kept) <= MOST_KEPT_AT_ONCE:
                 return self._answer(list(self._kept.items()), self._total)
         if len(self._context.targets) > MOST_AT_ONCE:

@@ -48,7 +48,6 @@ def test_what_only_reads_ends_with_its_connection() -> None:
         "DescribeConfigs",
         "DescribeDelegationToken",
         "DescribeGroups",
-        "DescribeLogDirs",
         "DescribeProducers",
         "DescribeTransactions",
         "DescribeUserScramCredentials",
