@@ -48,6 +48,28 @@ def test_sys_exit_in_a_callback_ends_an_asyncio_program_after_all_others_have_he
     assert (caught.value.code, heard) == (3, ["another", "the sender"])
 
 
+def test_the_second_sys_exit_of_a_loop_does_not_end_its_cleaning_up() -> None:
+    cleaned_up: list[int] = []
+
+    async def program() -> None:
+        try:
+            for _ in range(3):
+                batch = Batch("t", 0, None, 0.0, 1.0)
+                batch.when_done(leave)
+                batch.finish(7)
+            await asyncio.sleep(LIMIT_S)
+        finally:
+            batch = Batch("t", 0, None, 0.0, 1.0)
+            batch.when_done(leave)
+            batch.finish(7)
+            await asyncio.sleep(0.01)
+            cleaned_up.append(1)
+
+    with pytest.raises(SystemExit):
+        asyncio.run(program())
+    assert cleaned_up
+
+
 def test_in_a_thread_without_a_loop_an_interrupt_is_the_threads_own() -> None:
     batch = Batch("t", 0, None, 0.0, 1.0)
     batch.when_done(interrupt)
