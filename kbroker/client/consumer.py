@@ -112,10 +112,12 @@ class Consumer:
     async def unsubscribe(self) -> None:
         """Read nothing any more, and leave the group (after committing, if that is automatic)."""
         self._check()
-        if self._group is not None:
-            await self._group.unsubscribe()
-        self._fetcher.places.follow()
-        self._assignment.drop(self._assignment.states)
+        try:
+            if self._group is not None:
+                await self._group.unsubscribe()
+        finally:
+            self._fetcher.places.follow()
+            self._assignment.drop(self._assignment.states)
 
     def subscription(self) -> set[str]:
         """Return the topics that are subscribed to."""

@@ -246,10 +246,12 @@ class Driver:
         self._cancel_tasks()
         self.assigned_from = self.error = None
         if farewells:
-            _, late = await asyncio.wait(farewells, timeout=timeout)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*farewells, return_exceptions=True)
+            try:
+                await asyncio.wait(farewells, timeout=timeout)
+            finally:  # said later, after this was cancelled, it would end a membership that has begun since
+                for task in farewells:
+                    task.cancel()
+                await asyncio.gather(*farewells, return_exceptions=True)
 
     def _cancel_tasks(self) -> None:
         for task in self._tasks:

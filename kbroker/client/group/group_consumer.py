@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import math
 import re
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -35,8 +36,8 @@ OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | Non
 Store = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Coroutine[Any, Any, None]]
 MISSING_TOPIC_S = 1.0
 """How often a topic is looked for that does not exist yet."""
-LEAVE_S = 5.0
-"""How long is tried to have the group hear that a member leaves; its session ends, too."""
+LEAVE_S, SHORTEST_LEAVE_S = 5.0, 0.1
+"""How long is tried to have the group hear that a member leaves, at most and at least; its session ends, too."""
 
 
 class Progress(NamedTuple):
@@ -158,8 +159,8 @@ class GroupConsumer:
             try:
                 await self._part()
             finally:
-                await self.driver.leave("the consumer unsubscribed", LEAVE_S)
                 self.topics, self.pattern = (), None
+                await self.driver.leave("the consumer unsubscribed", LEAVE_S)
 
     def statistics(self, now: float) -> dict[str, Any]:
         """Return what consumer_statistics.py names of a group."""
@@ -414,6 +415,8 @@ class GroupConsumer:
 
     async def close(self, timeout: float | None) -> None:
         """Commit, tell the listener, leave the group, within `timeout` s; raises what the listener raised."""
+        now = asyncio.get_running_loop().time
+        ends = math.inf if timeout is None else now() + timeout
         try:
             async with asyncio.timeout(timeout):
                 if self.driver is not None and self.is_subscribed:
@@ -425,14 +428,12 @@ class GroupConsumer:
         except TimeoutError:
             log.warning("the consumer was closed before its positions were committed")
         finally:
-            await self._stop(timeout)
+            await self._stop(min(max(ends - now(), SHORTEST_LEAVE_S), LEAVE_S))
 
-    async def _stop(self, timeout: float | None) -> None:
+    async def _stop(self, leave_s: float) -> None:
         self._is_closed = True
         if self.driver is not None:
-            await self.driver.leave(
-                "the consumer is being closed", LEAVE_S if timeout is None else min(timeout, LEAVE_S)
-            )
+            await self.driver.leave("the consumer is being closed", leave_s)
             await self.driver.close()
         for timer in (self._commit_timer, self._look_in):
             if timer is not None:

@@ -140,6 +140,21 @@ async def test_a_farewell_whose_connection_ends_is_said_again() -> None:
     assert [type(request) for request in coordinator.asked] == [LeaveGroupRequest] * 2
 
 
+async def test_a_farewell_that_nobody_waits_for_any_more_is_not_said_later() -> None:
+    cluster = Cluster(ConsumerConfig(bootstrap="127.0.0.1:1"))
+    coordinator = DeadCoordinator(cluster, "g")
+    driver = Driver(stable(TopicPartition("a", 0)), cluster, coordinator, Nobody())
+    before = asyncio.all_tasks()
+    leaving = asyncio.create_task(driver.leave("enough", 20))
+    await asyncio.sleep(0.01)
+    assert coordinator.asked
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    assert asyncio.all_tasks() == before
+    await driver.close()
+    await cluster.close()
+
+
 def test_a_coordinator_that_is_named_though_it_is_dead_is_asked_ever_less_often() -> None:
     simulation = Simulation(seed=1)
     simulation.now = 1.0
