@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.errors import NotConnected, error_for
+from kbroker.client.login import FINAL
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from kbroker.security.exchange import OAUTHBEARER, PLAIN, AuthenticationFailure, ClientExchange
@@ -131,7 +132,8 @@ def begin(security: Security, address: str) -> ClientExchange:
     """Return the client's side of the mechanism that the settings choose; may wait for a token.
 
     A provider of tokens that is away (an OSError: no answer, no connection) is like a broker that is: NotConnected, and
-    whoever tries again asks it again. Whatever else it raises is final.
+    whoever tries again asks it again. Whatever else it raises is final, as are a refusal (PermissionError) and a file
+    that is not there.
     """
     login = security.login
     if login.mechanism == PLAIN:
@@ -139,9 +141,9 @@ def begin(security: Security, address: str) -> ClientExchange:
     if login.mechanism == OAUTHBEARER:
         try:
             return OAuthBearerClient(login.token_provider(), login.extensions)
-        except OSError as error:
-            raise NotConnected(f"no token to log in to {address} by OAUTHBEARER: {_told(error)}") from error
         except (Exception, SystemExit) as error:  # sys.exit() would end the thread that waits here, and no program
+            if isinstance(error, OSError) and not isinstance(error, FINAL):
+                raise NotConnected(f"no token to log in to {address} by OAUTHBEARER: {_told(error)}") from error
             reason = f"OAUTHBEARER: there is no token: {_told(error)}"
             raise error_for(ErrorCode.SASL_AUTHENTICATION_FAILED, reason, broker=address) from error
     extensions = {TOKEN_AUTHENTICATION: "true"} if login.is_token else None

@@ -22,8 +22,10 @@ EXTENSION = "extension_"
 """Before the names of JAAS options that go along with a token."""
 
 
-LEFT_S = 10.0
-"""How long a token must still be valid to log in with it once more: it must outlast the login."""
+LEFT_S = 60.0
+"""How long a token must still be valid to log in with it once more: also by the broker's clock, and after the login."""
+FINAL = FileNotFoundError, PermissionError
+"""What of a provider's OSErrors asking again does not mend: its secret is wrong, its file is not there."""
 
 
 def _no_token() -> str:
@@ -42,7 +44,7 @@ class LastingTokens:
         try:
             token = self.provider()
         except OSError as error:
-            if _ends_at(self._last) - time.time() < LEFT_S:
+            if isinstance(error, FINAL) or _ends_at(self._last) - time.time() < LEFT_S:
                 raise
             log.warning("no new token, logging in with the last one, which is still valid: %s", error)
             return self._last

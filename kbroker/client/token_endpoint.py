@@ -20,11 +20,15 @@ from kbroker.security.tokens import unsecured_claims, unsecured_token
 
 TIMEOUT_S = 10.0
 LARGEST_ANSWER = 1 << 20
+PASSING = 408, 425, 429
+"""Answers of 400 to 499 after which the same question may be asked again (RFC 9110, 8470, 6585)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """Asks an OAuth server with an id and a secret; raises NotConnected, which holds neither."""
+    """Asks an OAuth server with an id and a secret; raises NotConnected, PermissionError where it refuses them, and
+    ValueError where it has no address to ask. None of them holds the secret.
+    """
 
     url: str
     client_id: str
@@ -45,14 +49,17 @@ class TokenEndpoint:
             "Content-Type": "application/x-www-form-urlencoded",
         }
         if urllib.parse.urlsplit(self.url).scheme not in ("http", "https"):
-            raise NotConnected(f"the token endpoint {self.url} is no http or https address")
+            raise ValueError(f"the token endpoint {self.url} is no http or https address")
         request = urllib.request.Request(self.url, urllib.parse.urlencode(form).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
                 answer: Any = json.loads(response.read(LARGEST_ANSWER))
         except urllib.error.HTTPError as error:
             error.close()
-            raise NotConnected(f"the token endpoint {self.url} answers {error.code} {error.reason}") from None
+            final = 400 <= error.code < 500 and error.code not in PASSING
+            raise (PermissionError if final else NotConnected)(
+                f"the token endpoint {self.url} answers {error.code} {error.reason}"
+            ) from None
         except (urllib.error.URLError, TimeoutError) as error:
             raise NotConnected(f"the token endpoint {self.url} does not answer: {error}") from None
         except ValueError:

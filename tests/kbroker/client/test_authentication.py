@@ -130,8 +130,14 @@ async def test_a_function_without_a_token_is_an_error_at_once() -> None:
     def nothing() -> str:
         raise RuntimeError("the door is shut")
 
+    def refuse() -> str:
+        raise PermissionError("the door is shut")
+
+    def no_file() -> str:
+        raise FileNotFoundError("the door is shut")
+
     async with sasl_server() as server:
-        for provider in (nothing, lambda: 7, lambda: sys.exit("the door is shut")):
+        for provider in (nothing, refuse, no_file, lambda: 7, lambda: sys.exit("the door is shut")):
             security = settings(mechanism="OAUTHBEARER", sasl_oauth_token_provider=provider)
             with pytest.raises(LoginFailed, match=r"the door is shut|no text"):
                 async with connected(server, security):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.client.errors import NotConnected
 from kbroker.client.token_endpoint import TokenEndpoint, UnsecuredTokens
 
 
@@ -50,21 +51,29 @@ def test_a_token_is_asked_for_with_id_and_secret(endpoint: tuple[str, type[Endpo
 
 
 @pytest.mark.parametrize(
-    ("status", "answer", "said"), [(401, {}, "401"), (200, {}, "no access_token"), (200, [1], "no access_token")]
+    ("status", "answer", "said", "is_final"),
+    [
+        (401, {}, "401", True),
+        (404, {}, "404", True),
+        (429, {}, "429", False),
+        (503, {}, "503", False),
+        (200, {}, "no access_token", False),
+        (200, [1], "no access_token", False),
+    ],
 )
 def test_what_is_no_token_is_an_error_that_holds_no_secret(
-    endpoint: tuple[str, type[Endpoint]], status: int, answer: Any, said: str
+    endpoint: tuple[str, type[Endpoint]], status: int, answer: Any, said: str, is_final: bool
 ) -> None:
     url, server = endpoint
     server.status, server.answer = status, answer
-    with pytest.raises(OSError, match=said) as caught:
+    with pytest.raises(PermissionError if is_final else NotConnected, match=said) as caught:
         TokenEndpoint(url, "me", "hunter2")()
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(TokenEndpoint(url, "me", "hunter2"))
 
 
 def test_other_kinds_of_addresses_are_not_opened() -> None:
-    with pytest.raises(OSError, match="no http or https"):
+    with pytest.raises(ValueError, match="no http or https"):
         TokenEndpoint("file:///etc/passwd", "me", "hunter2")()
 
 
