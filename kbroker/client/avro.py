@@ -24,6 +24,8 @@ from kbroker.client.error_base import ClientError
 Decode = Callable[[bytes, int], tuple[Any, int]]
 Encode = Callable[[Any, bytearray], None]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+WIDE = decimal.Context(prec=1000)
+"""For decimals: by default Python rounds to 28 digits."""
 LAST_SHIFT = 63
 """Of a varint's tenth byte: one bit of 64 is left for it."""
 FIRST_DAY = datetime.date(1970, 1, 1)
@@ -256,15 +258,15 @@ def _logical(schema: dict[str, Any], codec: Codec) -> Codec:
         return _converted(codec, lambda n: EPOCH + n * unit, lambda t: (t - EPOCH) // unit, "timestamp")
     if name == "decimal" and kind == "bytes":
         precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
-        one = decimal.Decimal(1).scaleb(-scale)
+        one = decimal.Decimal(1).scaleb(-scale, WIDE)
 
         def to_bytes(value: decimal.Decimal) -> bytes:
-            number = int(value.quantize(one).scaleb(scale))
+            number = int(value.quantize(one, context=WIDE).scaleb(scale, WIDE))
             return number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)
 
         return _converted(
             codec,
-            lambda data: decimal.Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale),
+            lambda data: decimal.Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, WIDE),
             to_bytes,
             f"decimal({precision},{scale})",
         )

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from kbroker.client.arrow import joined_lines
+from kbroker.client.avro import WIDE
 
 AN_OBJECT = r"(?s)^\s*\{.*\}\s*$"
 CHUNK_ROWS = 256
@@ -181,7 +182,7 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_floating(kind) and is_number:
         return float(value)
     if pa.types.is_decimal(kind) and is_number:
-        return decimal.Decimal(str(value)).quantize(decimal.Decimal(1).scaleb(-kind.scale))
+        return decimal.Decimal(str(value)).quantize(decimal.Decimal(1).scaleb(-kind.scale), context=WIDE)
     if isinstance(value, str):
         for fits, convert in FROM_TEXT:
             if fits(kind):

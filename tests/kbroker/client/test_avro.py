@@ -138,3 +138,9 @@ def test_no_bytes_do_more_harm_than_an_error(data: bytes) -> None:
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
 def test_every_long_comes_back(number: int) -> None:
     assert decode("long", encode("long", number)) == number
+
+
+def test_a_decimal_keeps_all_its_digits() -> None:
+    schema = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
+    value = decimal.Decimal("123456789012345678901234567890123456.78")
+    assert decode(schema, encode(schema, value)) == value
