@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.spark_connector import planning
@@ -18,6 +18,7 @@ from kbroker.spark_connector.group_commits import GroupCommits
 from kbroker.spark_connector.offset_ranges import (
     EARLIEST,
     LATEST,
+    Bounds,
     OffsetRange,
     TopicPartition,
     gather,
@@ -121,9 +122,9 @@ class StreamPlanner:
         without a word of `start`, and what was lost between the two is found here.
         """
         there = {place for place in self._find_partitions() if place in end}
-        bounds = planning.find_bounds(self.cluster, there)
-        remade = {topic for topic, _ in there if self._is_remade(topic)}
         replaced = {topic for topic, _ in there if are_two((start_ids or {}).get(topic), self.topic_ids.get(topic))}
+        bounds = self._bounds_of(there, end)
+        remade = {topic for topic, _ in there if self._is_remade(topic)}
         starts = {p: bounds[p].earliest if p[0] in replaced else start.get(p, bounds[p].earliest) for p in there}
         left = {place: offset for place, offset in end.items() if place in there}
         lost = lost_between(end, left, remade) + lost_between(start, left, remade | replaced)
@@ -167,7 +168,8 @@ class StreamPlanner:
             self._group.tell(offsets)
 
     def _ask_newest(self, start: Offsets) -> Offsets:
-        """Return the partitions' ends; one before what was read of the same topic is asked for again before it counts.
+        """Return the partitions' ends; one before what was read of the same topic, or was there already, is asked for
+        again before it counts.
 
         So a leader answers that is none any more and does not know it, or has yet to learn what was committed.
         """
@@ -176,18 +178,35 @@ class StreamPlanner:
         patience = Patience(self.cluster.retry_for)
         while True:
             newest = self.cluster.offsets(self._find_partitions(), LATEST)
-            known = {place for place in start if place[0] in self.topic_ids and not self._is_remade(place[0])}
-            if all(newest[place] >= start[place] for place in known & newest.keys()) or not patience.pause():
+            known = {p: end for p, end in start.items() if p[0] in self.topic_ids and not self._is_remade(p[0])}
+            gone = self._remade_since_begin()
+            begun = {p: max(end, known.get(p, end)) for p, end in (self._target or {}).items() if p[0] not in gone}
+            least = {**known, **begun}
+            if all(end >= least.get(place, end) for place, end in newest.items()) or not patience.pause():
                 return newest
+
+    def _bounds_of(self, there: Collection[TopicPartition], end: Offsets) -> dict[TopicPartition, Bounds]:
+        """Return what the partitions hold; less than a micro-batch that was planned is asked for again as well."""
+        from kbroker.client.plain_cluster import Patience
+
+        patience = Patience(self.cluster.retry_for)
+        while True:
+            bounds = planning.find_bounds(self.cluster, there)
+            short = [place for place in there if bounds[place].latest < end[place] and not self._is_remade(place[0])]
+            if not short or not patience.pause():
+                return bounds
 
     def _up_to_target(self, target: Offsets, start: Offsets, newest: Offsets) -> Offsets:
         """Return the ends as far as they were there when the query began; topics made since then are the next one's."""
-        remade = {topic for topic, old in self._target_ids.items() if are_two(old, self.cluster.topic_ids.get(topic))}
+        remade = self._remade_since_begin()
         farthest = dict(start)
         for place, end in target.items():
             if place[0] not in remade:
                 farthest[place] = max(end, start.get(place, end))
         return {place: min(end, farthest[place]) for place, end in newest.items() if place in farthest}
+
+    def _remade_since_begin(self) -> set[str]:
+        return {topic for topic, old in self._target_ids.items() if are_two(old, self.cluster.topic_ids.get(topic))}
 
     def _find_partitions(self) -> list[TopicPartition]:
         """Return the partitions that there are; without deleted topics where those may be missing."""

@@ -195,7 +195,7 @@ def test_available_now_goes_no_further_than_what_is_still_there(
 ) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=1)
     produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
-    planner = start_query(subscribe=topic_name).again()
+    planner = start_query(subscribe=topic_name, **{"kafka.request.timeout.ms": "500"}).again()
     start = planner.first()
     with monkeypatch.context() as before_the_log_was_cut:
         before_the_log_was_cut.setattr(planner.cluster, "offsets", lambda places, *_: dict.fromkeys(places, 9))
@@ -276,6 +276,39 @@ def test_an_end_before_what_was_read_is_no_loss_where_the_next_answer_knows_bett
     stale, ask = [dict.fromkeys(seen, 6)], planner.cluster.offsets
     monkeypatch.setattr(planner.cluster, "offsets", lambda *what: stale.pop() if stale else ask(*what))
     assert planner.next_end(seen, ALL) == seen == {(topic_name, 0): 10}
+    assert not stale
+
+
+def test_available_now_reads_all_that_was_there_though_an_answer_is_late(
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 10)
+    planner = start_query(subscribe=topic_name).again()
+    start = planner.first()
+    planner.stop_at_newest()
+    stale, ask = [dict.fromkeys(start, 0)], planner.cluster.offsets
+    monkeypatch.setattr(planner.cluster, "offsets", lambda *what: stale.pop() if stale else ask(*what))
+    assert planner.next_end(start, ALL) == {(topic_name, 0): 10}
+    assert not stale
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_a_planned_end_that_is_not_there_yet_is_no_loss_where_the_next_answer_knows_better(
+    broker: BrokerProcess,
+    topic_name: str,
+    start_query: StartQuery,
+    monkeypatch: pytest.MonkeyPatch,
+    fail_on_data_loss: str,
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 10)
+    planner = start_query(subscribe=topic_name, failOnDataLoss=fail_on_data_loss).again()
+    start = planner.first()
+    end = planner.next_end(start, ALL)
+    stale, ask = [dict.fromkeys(end, (0, 6))], planner.cluster.bounds
+    monkeypatch.setattr(planner.cluster, "bounds", lambda *what: stale.pop() if stale else ask(*what))
+    assert places(planner.ranges(start, end)) == [(0, 0, 10)]
     assert not stale
 
 
