@@ -232,10 +232,17 @@ class RangeReader:
             raise self._error(ErrorCode.UNKNOWN_TOPIC_ID, "the topic was deleted and made again")
 
     def _after_gone(self, offset: int) -> int:
-        """Return the offset to go on from when the one asked for is not there."""
-        place = [self._place]
-        earliest = self._cluster.offsets(place, EARLIEST)[self._place]
-        latest = self._cluster.offsets(place, LATEST)[self._place]
+        """Return the offset to go on from when the one asked for is not there.
+
+        One behind the end is asked for again before it counts: a leader of before may not know yet that it is none.
+        """
+        place, patience = [self._place], Patience(self._cluster.retry_for)
+        while True:
+            self._cluster.forget(self._place)
+            earliest = self._cluster.offsets(place, EARLIEST)[self._place]
+            latest = self._cluster.offsets(place, LATEST)[self._place]
+            if offset < latest or not patience.pause():
+                break
         following = earliest if offset < earliest else offset if offset < latest else self._end
         log.warning("%s-%d: offsets [%d, %d) are gone and left out", *self._place, offset, min(following, self._end))
         return following

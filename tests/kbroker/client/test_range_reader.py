@@ -12,9 +12,11 @@ from kbroker.client.errors import (
     OffsetOutOfRangeError,
     RequestTimedOutError,
     UnknownTopicIdError,
+    error_for,
 )
-from kbroker.client.plain_cluster import PlainCluster
+from kbroker.client.plain_cluster import LATEST, PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.batch import split_batches
 from tests.fixtures.brokers import kill_and_expire
 from tests.kbroker.client.topics import create_topic, produce_values
@@ -140,6 +142,28 @@ def test_offsets_that_are_gone_are_left_out_on_request(broker: BrokerProcess, to
     with PlainCluster(broker.bootstrap) as cluster:
         reader = range_reader.RangeReader(cluster, topic_name, 0, 0, 100, skip_gone=True)
         assert [offset for batch in reader for offset in batch["offset"].to_pylist()] == list(range(50, 100))
+
+
+def test_what_a_leader_of_before_does_not_have_is_not_left_out(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker, topic_name, batches=2)
+    with PlainCluster(broker.bootstrap) as cluster:
+        reader = range_reader.RangeReader(cluster, topic_name, 0, 30, 100, skip_gone=True)
+        told, look = [20], reader._partition
+        ends, ask = [{(topic_name, 0): 20}], cluster.offsets
+
+        def partition(answer: Any, offset: int) -> Any:
+            if told:
+                raise error_for(ErrorCode.OFFSET_OUT_OF_RANGE, f"the end is {told.pop()}")
+            return look(answer, offset)
+
+        monkeypatch.setattr(reader, "_partition", partition)
+        monkeypatch.setattr(
+            cluster, "offsets", lambda places, at: ends.pop() if ends and at == LATEST else ask(places, at)
+        )
+        assert [offset for batch in reader for offset in batch["offset"].to_pylist()] == list(range(30, 100))
+        assert not ends
 
 
 def test_a_topic_made_again_is_not_read_in_place_of_the_planned_one(broker: BrokerProcess, topic_name: str) -> None:
