@@ -34,6 +34,7 @@ from kbroker.protocol.records.builder import BatchBuilder
 
 TOPIC_RESOURCE, BROKER_RESOURCE, SET = 2, 4, 0
 HUGE = (1 << 31) - 1
+WIDE_PARTITIONS = 2_000
 SNAPPY, ZSTD = 2, 4
 MIB = 1 << 20
 
@@ -461,6 +462,67 @@ def joining(system: System, scale: float, until: float) -> None:
     asyncio.run(form())
 
 
+# -- small requests for many partitions, from many connections ----------------------------------------------------
+
+
+def wide_produce(connections: int, partitions: int) -> list[bytes]:
+    """One batch for each of so many partitions, each connection beginning elsewhere."""
+    records = batch(1, 10)
+    return [
+        framed(
+            ProduceRequest(
+                acks=1,
+                timeout_ms=30_000,
+                topic_data=[
+                    ProduceRequest.TopicProduceData(
+                        name="wide",
+                        partition_data=[
+                            ProduceRequest.PartitionProduceData(
+                                index=(first * 37 + each) % WIDE_PARTITIONS, records=records
+                            )
+                            for each in range(partitions)
+                        ],
+                    )
+                ],
+            ),
+            8,
+        )
+        for first in range(connections)
+    ]
+
+
+def wide_fetch(min_bytes: int) -> bytes:
+    """All partitions of the wide topic."""
+    wanted = [
+        FetchRequest.FetchPartition(partition=each, fetch_offset=0, partition_max_bytes=200)
+        for each in range(WIDE_PARTITIONS)
+    ]
+    topic = FetchRequest.FetchTopic(topic="wide", partitions=wanted)
+    return framed(FetchRequest(max_wait_ms=60_000, min_bytes=min_bytes, max_bytes=HUGE, topics=[topic]), 11)
+
+
+def make_wide(system: System, scale: float) -> None:
+    """Make a topic of many partitions, each with a record."""
+    create(system, ["wide"], WIDE_PARTITIONS)
+    Pump(system.port, wide_produce(1, WIDE_PARTITIONS), in_flight=1, times=1).run(time.monotonic() + 30)
+
+
+def wide_producers(system: System, scale: float, until: float) -> None:
+    """Produce to hundreds of partitions at a time."""
+    Pump(system.port, wide_produce(count(50, scale), 500), in_flight=2).run(until)
+
+
+def wide_readers(system: System, scale: float, until: float) -> None:
+    """Read from all partitions at a time."""
+    Pump(system.port, [wide_fetch(0)] * count(20, scale), in_flight=1).run(until)
+
+
+def wide_waiters(system: System, scale: float, until: float) -> None:
+    """Wait for more than there is, while it becomes more in hundreds of partitions at a time."""
+    waiting = [wide_fetch(HUGE)] * count(50, scale)
+    Pump(system.port, waiting + wide_produce(1, 500), in_flight=1).run(until)
+
+
 def make_topics(system: System, scale: float) -> None:
     """Make what several loads need."""
     create(system, [f"t-{each}" for each in range(count(2000, scale))], 1)
@@ -498,6 +560,9 @@ LOADS = (
     Load("a group of 1,000 members joins", joining),
     Load("Metadata of 10,000 topics, 1,000 times", all_topics, make_many),
     Load("retention of 10,000 partitions is due", retention_due),
+    Load("Produce of 500 batches on 50 connections", wide_producers, make_wide),
+    Load("Fetch of 2,000 partitions on 20 connections", wide_readers),
+    Load("50 Fetches wait for 2,000 partitions", wide_waiters),
     Load("flushes", flushed, make_flushed, disk=SLOW_SYNCS),
     Load("cold readers", cold_readers, fill_cold, disk=SLOW_READS),
 )
