@@ -562,7 +562,7 @@ LOADS = (
     Load("retention of 10,000 partitions is due", retention_due),
     Load("Produce of 500 batches on 50 connections", wide_producers, make_wide),
     Load("Fetch of 2,000 partitions on 20 connections", wide_readers),
-    Load("50 Fetches wait for 2,000 partitions", wide_waiters),
+    Load("50 Fetches wait for 2,000 partitions", wide_waiters, on_kafka=False),
     Load("flushes", flushed, make_flushed, disk=SLOW_SYNCS),
     Load("cold readers", cold_readers, fill_cold, disk=SLOW_READS),
 )
