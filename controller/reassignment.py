@@ -61,7 +61,8 @@ class Reassignment:
                 assignment = self._checked(partition, target)
                 wanted.setdefault(partition.topic, {})[partition] = assignment
             except KafkaError as error:
-                refused[partition] = error
+                # Its traceback holds this frame, which holds all errors: nothing but the garbage collector would free them.
+                refused[partition] = error.with_traceback(None)
             if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
         for name, moves in _in_portions(wanted):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from kbroker.controller.reassignment import list_reassignments
 from kbroker.controller.state import PartitionStatus
 from kbroker.controller.znode_operations import TooLarge
 from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicPartition
-from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
@@ -253,3 +254,16 @@ def test_a_partition_online_without_a_leader_is_found_by_the_check() -> None:
     leadership[T0] = replace(leadership[T0], leader=-1)
     with pytest.raises(AssertionError, match="t-0 is online and has no leader"):
         play.machine.state.check()
+
+
+def test_what_is_refused_is_freed_without_the_garbage_collector() -> None:
+    """Which looks for circles of errors and their tracebacks once a minute: thousands may be refused in a request."""
+    play = moving([3, 2])
+    gc.collect()
+    gc.disable()
+    try:
+        assert set(move(play, *[[1]] * 50)[1:]) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        left = [each for each in gc.get_objects() if type(each) is KafkaError]
+    finally:
+        gc.enable()
+    assert not left
