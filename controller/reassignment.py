@@ -61,7 +61,7 @@ class Reassignment:
                 assignment = self._checked(partition, target)
                 wanted.setdefault(partition.topic, {})[partition] = assignment
             except KafkaError as error:
-                # Its traceback holds this frame, which holds all errors: nothing but the garbage collector would free them.
+                # Its traceback holds this frame, and that all errors: only the garbage collector would free them.
                 refused[partition] = error.with_traceback(None)
             if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
