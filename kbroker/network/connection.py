@@ -253,9 +253,7 @@ class Connection:
                 self.last_active = monotonic()
                 self._frame, self._frame_start, self._frame_filled, self._frame_end = buffer, 4, count, end
                 return
-            if LARGE_FRAME < count - 4 <= limits.small_request_max_bytes and self._waits_for_turn(
-                buffer, 4, end, count
-            ):
+            if count == end and end - 4 <= limits.small_request_max_bytes and self._waits_for_turn(buffer, 4, end):
                 return
             self._expected = end if self._server.scratch.size < end <= LARGEST_EXPECTED else 0
         self._consume(buffer, count)
@@ -273,7 +271,7 @@ class Connection:
         if self._frame_filled == self._frame_end:
             self._frame = None
             self._in_work = frame
-            if self._waits_for_turn(frame, self._frame_start, self._frame_end, self._frame_end):
+            if self._waits_for_turn(frame, self._frame_start, self._frame_end):
                 return
             if self._serve(memoryview(frame)[self._frame_start : self._frame_end]):
                 self._release()
@@ -295,7 +293,7 @@ class Connection:
                     return None
             if size > LARGE_FRAME and end - start >= 4 + size and self._server.turn_is_over(monotonic()):
                 self._rest = bytearray(buffer[start:end])
-                self._server.loop.call_soon(self.resume)
+                self._resume_later()
                 return None
             if limited and not self._reserve(size):
                 self._rest = bytearray(buffer[start:end])
@@ -313,7 +311,7 @@ class Connection:
                 self._release()
             if start < end and self._server.turn_is_over(self.last_active):
                 self._rest = bytearray(buffer[start:end])
-                self._server.loop.call_soon(self.resume)
+                self._resume_later()
                 return None
         if start < end:
             self._partial = bytearray(buffer[start:end])
@@ -401,9 +399,9 @@ class Connection:
         self.state = WORKING if is_mute else self.state
         return is_mute
 
-    def _waits_for_turn(self, buffer: Buffer, start: int, end: int, filled: int) -> bool:
+    def _waits_for_turn(self, buffer: Buffer, start: int, end: int) -> bool:
         """Keep a frame, if it is large, alone in its buffer and may not be served in this turn of the loop."""
-        if filled != end or end - start <= LARGE_FRAME or not self._server.turn_is_over(monotonic()):
+        if end - start <= LARGE_FRAME or not self._server.turn_is_over(monotonic()):
             return False
         self.last_active = monotonic()
         self._in_work, self._held, self.state = buffer, memoryview(buffer)[start:end], WORKING
@@ -494,6 +492,12 @@ class Connection:
             del held
             self.resume()
 
+    def _resume_later(self) -> None:
+        """Go on with what is left over in the next turn of the loop."""
+        if not self._is_resuming:
+            self._is_resuming = True
+            self._server.loop.call_soon(self._resume_in_turn)
+
     def _resume_in_turn(self) -> None:
         self._is_resuming = False
         self.resume()
@@ -506,9 +510,7 @@ class Connection:
             self._release()
         if self._rest is not None:
             if len(self._rest) > LARGE_FRAME and self._server.turn_is_over(monotonic()):  # before it is copied
-                if not self._is_resuming:
-                    self._is_resuming = True
-                    self._server.loop.call_soon(self._resume_in_turn)
+                self._resume_later()
                 return
             rest, self._rest = self._rest, None
             self.received = self.last_active

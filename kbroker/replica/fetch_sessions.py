@@ -139,7 +139,6 @@ class FetchSession:
         "created_ms",
         "epoch",
         "id",
-        "kept",
         "last_used_ms",
         "noted_ms",
         "privileged",
@@ -162,8 +161,11 @@ class FetchSession:
         self.rules_version = -1
         """Of the access rules by which its targets were last read."""
         self.targets: dict[PartitionKey, FetchTarget] = {}
-        self.kept = 0
-        """How many of them count for what the sessions of all consumers hold."""
+
+    @property
+    def counted(self) -> int:
+        """How many of its partitions count for what the sessions of all consumers hold."""
+        return 0 if self.privileged else len(self.targets)
 
     def value(self) -> tuple[bool, int, int]:
         """Order of eviction: consumers before followers, small ones first."""
@@ -305,7 +307,7 @@ class FetchSessions:
         if not self.sessions:
             return False
         oldest = next(iter(self.sessions.values()))
-        if now_ms - oldest.last_used_ms > EVICTION_MS and self._has_room(privileged, size - oldest.kept):
+        if now_ms - oldest.last_used_ms > EVICTION_MS and self._has_room(privileged, size - oldest.counted):
             self._close(oldest.id)
             return True
         evictable = [
@@ -317,7 +319,7 @@ class FetchSessions:
         if (
             least is None
             or least.value()[:2] >= (privileged, size)
-            or not self._has_room(privileged, size - least.kept)
+            or not self._has_room(privileged, size - least.counted)
         ):
             return False
         self._close(least.id)
@@ -330,14 +332,13 @@ class FetchSessions:
     def _keep(self, session: FetchSession) -> None:
         """Keep it, as the one that was used last."""
         self.sessions[session.id] = session
-        session.kept = 0 if session.privileged else len(session.targets)
-        self._of_consumers += session.kept
+        self._of_consumers += session.counted
 
     def _close(self, session_id: int) -> None:
-        """Forget a session, if it is there."""
+        """Forget a session, if it is there: before its partitions become others, or for good."""
         session = self.sessions.pop(session_id, None)
         if session is not None:
-            self._of_consumers -= session.kept
+            self._of_consumers -= session.counted
 
 
 Named = tuple[str | None, bytes, FetchRequest.FetchPartition]
