@@ -186,7 +186,7 @@ class PartitionFetch:
         if self._is_up_to_date:
             self._is_up_to_date = False
             is_whole = not (self.cold or self._is_held_back) and self._total <= parameters.max_bytes
-            if len(self._kept) > READ_PORTION:  # a look in turns may have ended a turn ago
+            if len(self._kept) > READ_PORTION:  # the look may have taken turns, and have ended a turn ago
                 is_whole = is_whole and not self.changed_meanwhile()
             if final and is_whole and len(self._kept) <= MOST_KEPT_AT_ONCE:
                 return self._answer(list(self._kept.items()), self._total)
@@ -279,7 +279,7 @@ class PartitionFetch:
             if self.cold:
                 break
             yield
-        self._is_up_to_date = is_enough and self._is_whole() and not self.changed_meanwhile()
+        self._is_up_to_date = is_enough and self._is_whole()
         return is_enough
 
     def _is_whole(self) -> bool:
