@@ -93,8 +93,9 @@ class StreamPlanner:
     def next_end(self, start: Offsets, limits: TriggerLimits, now: float | None = None) -> Offsets:
         """Return where the micro-batch after `start` ends; `start` itself when it is not time for one."""
         newest = self._ask_newest(start)
-        if self._target is not None:
-            newest = self._up_to_target(self._target, start, newest)
+        if self._target is not None:  # no further than that; topics made since then are the next query's
+            farthest = self._up_to_target(start)
+            newest = {place: min(end, farthest[place]) for place, end in newest.items() if place in farthest}
         self.commit(start)
         self.newest = newest
         latest = self._without_lost(start, newest)
@@ -179,9 +180,7 @@ class StreamPlanner:
         while True:
             newest = self.cluster.offsets(self._find_partitions(), LATEST)
             known = {p: end for p, end in start.items() if p[0] in self.topic_ids and not self._is_remade(p[0])}
-            gone = self._remade_since_begin()
-            begun = {p: max(end, known.get(p, end)) for p, end in (self._target or {}).items() if p[0] not in gone}
-            least = {**known, **begun}
+            least = self._up_to_target(known)
             if all(end >= least.get(place, end) for place, end in newest.items()) or not patience.pause():
                 return newest
 
@@ -196,17 +195,13 @@ class StreamPlanner:
             if not short or not patience.pause():
                 return bounds
 
-    def _up_to_target(self, target: Offsets, start: Offsets, newest: Offsets) -> Offsets:
-        """Return the ends as far as they were there when the query began; topics made since then are the next one's."""
-        remade = self._remade_since_begin()
-        farthest = dict(start)
-        for place, end in target.items():
-            if place[0] not in remade:
-                farthest[place] = max(end, start.get(place, end))
-        return {place: min(end, farthest[place]) for place, end in newest.items() if place in farthest}
-
-    def _remade_since_begin(self) -> set[str]:
-        return {topic for topic, old in self._target_ids.items() if are_two(old, self.cluster.topic_ids.get(topic))}
+    def _up_to_target(self, offsets: Offsets) -> Offsets:
+        """Return the offsets, moved up to the ends that were there when the query began, of topics still the same."""
+        moved = dict(offsets)
+        for place, end in (self._target or {}).items():
+            if not are_two(self._target_ids.get(place[0]), self.cluster.topic_ids.get(place[0])):
+                moved[place] = max(end, offsets.get(place, end))
+        return moved
 
     def _find_partitions(self) -> list[TopicPartition]:
         """Return the partitions that there are; without deleted topics where those may be missing."""
