@@ -54,6 +54,13 @@ def places(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
     return [(each.partition, each.start, each.end) for each in ranges]
 
 
+def answer_first(monkeypatch: pytest.MonkeyPatch, planner: Any, question: str, answer: Any) -> list[Any]:
+    """Have the cluster answer so once, as a leader of before would; the list is empty when it has."""
+    stale, ask = [answer], getattr(planner.cluster, question)
+    monkeypatch.setattr(planner.cluster, question, lambda *what: stale.pop() if stale else ask(*what))
+    return stale
+
+
 def test_batches_follow_each_other_without_gap_or_overlap(
     broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:
@@ -273,8 +280,7 @@ def test_an_end_before_what_was_read_is_no_loss_where_the_next_answer_knows_bett
     produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 10)
     planner = start_query(subscribe=topic_name, failOnDataLoss=fail_on_data_loss).again()
     seen = planner.next_end(planner.first(), ALL)
-    stale, ask = [dict.fromkeys(seen, 6)], planner.cluster.offsets
-    monkeypatch.setattr(planner.cluster, "offsets", lambda *what: stale.pop() if stale else ask(*what))
+    stale = answer_first(monkeypatch, planner, "offsets", dict.fromkeys(seen, 6))
     assert planner.next_end(seen, ALL) == seen == {(topic_name, 0): 10}
     assert not stale
 
@@ -287,8 +293,7 @@ def test_available_now_reads_all_that_was_there_though_an_answer_is_late(
     planner = start_query(subscribe=topic_name).again()
     start = planner.first()
     planner.stop_at_newest()
-    stale, ask = [dict.fromkeys(start, 0)], planner.cluster.offsets
-    monkeypatch.setattr(planner.cluster, "offsets", lambda *what: stale.pop() if stale else ask(*what))
+    stale = answer_first(monkeypatch, planner, "offsets", dict.fromkeys(start, 0))
     assert planner.next_end(start, ALL) == {(topic_name, 0): 10}
     assert not stale
 
@@ -306,8 +311,7 @@ def test_a_planned_end_that_is_not_there_yet_is_no_loss_where_the_next_answer_kn
     planner = start_query(subscribe=topic_name, failOnDataLoss=fail_on_data_loss).again()
     start = planner.first()
     end = planner.next_end(start, ALL)
-    stale, ask = [dict.fromkeys(end, (0, 6))], planner.cluster.bounds
-    monkeypatch.setattr(planner.cluster, "bounds", lambda *what: stale.pop() if stale else ask(*what))
+    stale = answer_first(monkeypatch, planner, "bounds", dict.fromkeys(end, (0, 6)))
     assert places(planner.ranges(start, end)) == [(0, 0, 10)]
     assert not stale
 

@@ -49,6 +49,16 @@ def has_none(partition: TopicPartition) -> bool:
     return False
 
 
+async def begun_to_wait(session: ZooKeeper, caplog: pytest.LogCaptureFixture) -> asyncio.Task[None]:
+    """A member of the ISR that has said what it waits for."""
+    await in_sync(session, 1, 2)
+    waiting = asyncio.create_task(wait_until_left_out(session, 1, has_none, LIMIT_S))
+    async with asyncio.timeout(LIMIT_S / 2):
+        while "t-0" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return waiting
+
+
 async def test_nothing_is_waited_for_where_no_log_is_missing(session: ZooKeeper) -> None:
     await in_sync(session, 1, 2)
     await wait_until_left_out(session, 1, lambda partition: partition == T0, LIMIT_S)
@@ -58,11 +68,7 @@ async def test_nothing_is_waited_for_where_no_log_is_missing(session: ZooKeeper)
 async def test_a_member_of_the_isr_waits_until_it_is_left_out(
     session: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await in_sync(session, 1, 2)
-    waiting = asyncio.create_task(wait_until_left_out(session, 1, has_none, LIMIT_S))
-    async with asyncio.timeout(LIMIT_S / 2):
-        while "t-0" not in caplog.text:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    waiting = await begun_to_wait(session, caplog)
     assert not waiting.done()
     await session.delete("/brokers/topics/t/partitions/0/state")
     await waiting
@@ -88,11 +94,8 @@ async def test_a_topic_that_is_being_deleted_is_not_waited_for(
 async def test_a_wait_ends_when_the_deletion_of_the_topic_begins(
     session: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await in_sync(session, 1, 2)
-    waiting = asyncio.create_task(wait_until_left_out(session, 1, has_none, LIMIT_S))
+    waiting = await begun_to_wait(session, caplog)
     async with asyncio.timeout(LIMIT_S / 2):
-        while "t-0" not in caplog.text:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
         await session.mark_topic_deleted("t")
         await waiting
 
