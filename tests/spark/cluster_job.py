@@ -25,7 +25,7 @@ bootstrap, topic, rows, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), Pat
 
 def make_session() -> SparkSession:
     """Two executors of one core."""
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.executor.memory", "512m")
     builder = builder.config("spark.sql.shuffle.partitions", "2")
     return builder.config("spark.log.level", "OFF").getOrCreate()

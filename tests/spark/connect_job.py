@@ -28,7 +28,7 @@ def copy(spark: Any) -> None:
 
 
 def main() -> None:
-    builder = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false")
+    builder = SparkSession.builder.remote("local[2]")
     spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
     found: dict[str, Any] = {"session": type(spark).__module__}
     rows = read(spark)

@@ -166,7 +166,7 @@ def rows(spark: Any) -> Any:
 
 
 def main() -> None:
-    builder = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+    builder = SparkSession.builder.config("spark.log.level", "ERROR")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.sql.shuffle.partitions", "2")
     for key, value in given["conf"].items():
         builder = builder.config(key, value)

@@ -17,7 +17,7 @@ from tests.spark.test_read import ROWS, create, send
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("spark_flags")]
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("cluster_job.py")
 LIMIT_S = 600
@@ -46,7 +46,7 @@ def prepare(folder: Path) -> dict[str, str]:
     python = folder / "python"
     python.write_text(OTHER_PYTHON.format(packages=packages, folder=folder, python=sys.executable))
     python.chmod(0o755)
-    chosen = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+    chosen = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": str(python)}
     return {**os.environ, **chosen, "PYTHONPATH": str(ROOT)}
 
 

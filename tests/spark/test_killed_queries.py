@@ -20,20 +20,18 @@ from kbroker import Admin, Producer
 from kbroker.client.plain_cluster import LATEST, PlainCluster
 from kbroker.client.plain_transactions import PlainTransactions
 from kbroker.dev.broker_process import BrokerProcess
-from tests.fixtures.spark import lay_out_spark_home
+from tests.fixtures.spark import FLAGS, lay_out_spark_home
 from tests.kbroker.client.topics import create_topic
 from tests.spark.queries import too_slow
 from tests.spark.test_exactly_once import values_of
 
 pytest.importorskip("pyspark.sql.datasource")
 RangeReader = pytest.importorskip("kbroker.client.range_reader").RangeReader
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(5400)]
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(5400), pytest.mark.usefixtures("spark_flags")]
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("killed_job.py")
 LIMIT_S = 600
 TRIES = 4
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What starts a JVM in half the time."""
 STEPS = (
     "driver has begun",
     "task has flushed",
@@ -85,8 +83,7 @@ class Query:
         }
         settings = {"spark.master": "local[2]"} | {f"spark.{key.replace('_', '.')}": each for key, each in conf.items()}
         job |= {"folder": str(self.folder), "tasks": tasks, "conf": settings}
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": SHORT_LIVED}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         if home is not None:
             environment["SPARK_HOME"] = str(home)
         return subprocess.Popen(
@@ -181,12 +178,12 @@ def test_of_two_attempts_of_a_task_beside_each_other_one_counts(
 @contextmanager
 def standalone(folder: Path, home: Path) -> Iterator[str]:
     """A master and two workers with addresses of their own: a second attempt runs on another host only."""
-    environment = {**os.environ, "SPARK_HOME": str(home), "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "SPARK_HOME": str(home), "PYTHONPATH": str(ROOT)}
     [core] = (home / "jars").glob("spark-core_*.jar")
     environment["SPARK_SCALA_VERSION"] = core.name.split("_")[1].split("-")[0]
     modules = ("java.nio", "java.lang", "java.util", "java.net", "java.util.concurrent", "sun.nio.ch")
     opens = [f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in modules]
-    jvm = ["java", *SHORT_LIVED.split(), "-Xmx256m", *opens, "-cp", f"{home}/jars/*"]
+    jvm = ["java", *FLAGS, "-Xmx256m", *opens, "-cp", f"{home}/jars/*"]
     started: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, host: str, *arguments: str) -> Path:

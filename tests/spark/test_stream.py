@@ -28,7 +28,7 @@ KILLED_QUERY = """
 import sys
 from pyspark.sql import SparkSession
 bootstrap, topic, folder = sys.argv[1:]
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = SparkSession.builder.master("local[2]")
 spark = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.log.level", "ERROR").getOrCreate()
 rows = spark.readStream.format("kbroker").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
 rows = rows.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "100").load()
@@ -101,7 +101,7 @@ def test_a_query_killed_at_any_moment_loses_and_doubles_nothing(
     create(broker, topic_name)
     send(broker, topic_name)
     arguments = [sys.executable, "-c", KILLED_QUERY, broker.bootstrap, topic_name, str(tmp_path)]
-    child = subprocess.Popen(arguments, start_new_session=True, env={**os.environ, "PYSPARK_PYTHON": sys.executable})
+    child = subprocess.Popen(arguments, start_new_session=True)
     try:
         deadline = time.monotonic() + 300
         while not (tmp_path / "checkpoint" / "commits" / "2").exists():
