@@ -22,7 +22,6 @@ from kbroker.coordinator.consumer_member import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerMember,
-    Look,
     MemberState,
     Partitions,
     difference,
@@ -30,17 +29,16 @@ from kbroker.coordinator.consumer_member import (
 )
 from kbroker.coordinator.group_offsets import GroupOffsets, Key
 from kbroker.coordinator.group_story import GroupStory
+from kbroker.coordinator.group_topics import GroupTopics
 from kbroker.coordinator.member import NEVER
 from kbroker.coordinator.server_assignors import ASSIGNORS
 from kbroker.coordinator.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kbroker.coordinator.topic_log import Record
 from kbroker.coordinator.topic_patterns import TopicPattern, Topics
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.security.acls import AclOperation, AclResource
 from kbroker.security.authorizer import EVERYTHING, Everything
 
 DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))
-DESCRIBE, TOPIC, HEARTBEAT = AclOperation.DESCRIBE, AclResource.TOPIC, "ConsumerGroupHeartbeat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +126,15 @@ class ConsumerGroup:
         self.static_members: dict[str, str] = {}
         """instance id -> member id"""
         self.target = TargetAssignment()
-        self.known_topics: dict[str, tuple[bytes, int]] = {}
-        """Subscribed topics that exist: name -> (id, number of partitions)."""
+        self.subscribed = GroupTopics(topics)
         self.is_dead = False
         self._topics = topics
-        self._seen_updates = -1
         self._read_by: dict[str, frozenset[str]] = {}
         """Who -> names of the topics that targets were made with last; nobody since the group was read from the log."""
-        self.patterns: dict[str, TopicPattern] = {}
-        """By expression: those of the members, and of some that have left until topics are looked at again."""
         self._owners: dict[tuple[bytes, int], str] = {}
         """Who has a partition, or has still to give it up."""
+        self._held: dict[str, list[tuple[bytes, int]]] = {}
+        """The same, by who has them."""
         self._out: list[Record] = []
 
     # --- heartbeats -------------------------------------------------------------------------------------------
@@ -148,9 +144,10 @@ class ConsumerGroup:
         if request.epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request, now)
         pattern = self._check_request(request)
+        self.subscribed.check_variety(request.topic_names, pattern)
         member = self._admit(request, now)
         if request.topic_regex and pattern is not None:
-            self.patterns[request.topic_regex] = pattern
+            self.subscribed.patterns[request.topic_regex] = pattern
         before = member.assigned
         if member.authority is not request.authority:
             member.authority, member.seen_rules = request.authority, -1
@@ -163,13 +160,13 @@ class ConsumerGroup:
 
         `why`: what the member changed that may change assignments.
         """
-        before = self.known_topics
+        before = self.subscribed.known
         may_read_others = self._may_read_others(member)
         has_other_topics = self._refresh_topics(why is not None or may_read_others)
         if why is not None:
             self._bump(now, why)
         elif has_other_topics:
-            self._bump(now, told.topics_changed(before, self.known_topics))
+            self._bump(now, told.topics_changed(before, self.subscribed.known))
         elif may_read_others:
             self._bump(now, told.may_read_others(member))
         if self.epoch > self.target.epoch:
@@ -185,7 +182,7 @@ class ConsumerGroup:
                 f"assignor {request.server_assignor} is not known here; there are {', '.join(ASSIGNORS)}",
             )
         regex = request.topic_regex
-        return (self.patterns.get(regex) or request.pattern or TopicPattern(regex)) if regex else None
+        return (request.pattern or self.subscribed.pattern_of(regex)) if regex else None
 
     def _admit(self, request: ConsumerHeartbeat, now: int) -> ConsumerMember:
         if request.epoch == JOIN_EPOCH:
@@ -244,6 +241,7 @@ class ConsumerGroup:
         former_id = former.member_id
         self._out += records.member_tombstones(self.group_id, former.member_id)
         del self.members[former.member_id]
+        self._disown(former_id)
         target = self.target.members.pop(former.member_id, {})
         if former_id in self._read_by:
             self._read_by[member_id] = self._read_by.pop(former_id)
@@ -284,7 +282,7 @@ class ConsumerGroup:
         if request.rebalance_timeout_ms >= 0:
             member.rebalance_timeout_ms = request.rebalance_timeout_ms
         if request.topic_names is not None:
-            member.topic_names = request.topic_names
+            member.topic_names = self.subscribed.same(request.topic_names)
         if request.server_assignor is not None:
             member.server_assignor = request.server_assignor
         if request.topic_regex is not None:
@@ -305,7 +303,7 @@ class ConsumerGroup:
         matched = self._read_by.get(member.member_id)
         if matched is None:
             return told.other_topics(before, member.topic_names)
-        return told.other_topics(before | matched, member.topic_names | self.subscribed_topics(member))
+        return told.other_topics(before | matched, member.topic_names.union(*self.subscribed.read_by([member])))
 
     def _told_of_new(self, member: ConsumerMember, now: int, reason: str = "") -> told.Told:
         gone_for_ms = self.story.gone_for_ms(now, member.client_id)
@@ -313,65 +311,28 @@ class ConsumerGroup:
 
     # --- topics and targets -----------------------------------------------------------------------------------
 
-    def subscribed_topics(self, member: ConsumerMember) -> set[str]:
-        """Return the names of the topics a member reads, of those that exist."""
-        names = {name for name in member.topic_names if name in self._topics.topics}
-        if member.topic_regex is not None:
-            names |= self._matches(member, member.topic_regex)
-        return names
-
-    def _matches(self, member: ConsumerMember, regex: str) -> frozenset[str]:
-        """Return the topics that a member's pattern matches and that it may describe.
-
-        By the rules of when it was heard of last, new topics by those of now: no heartbeat decides for all members.
-        Who was not heard of since the group was read from the log keeps to the topics that the group had.
-        """
-        found = self.patterns[regex].matches(self._topics)
-        authority = member.authority
-        if authority is None:
-            return found & self.known_topics.keys()
-        if not authority.is_limited:
-            return found
-        look = member.look
-        if look is None or look.regex != regex:
-            look = Look(regex, frozenset(), frozenset())
-        if look.found is not found:
-            kept = look.may & found
-            new = (name for name in found - look.found if authority.could(DESCRIBE, TOPIC, name, HEARTBEAT))
-            look = member.look = Look(regex, found, kept.union(new))
-        return look.may
-
     def _may_read_others(self, member: ConsumerMember) -> bool:
         """Whether a pattern means other topics than targets were made with last, by the access rules of now."""
         authority = member.authority
         if member.topic_regex is None or authority is None or authority.version == member.seen_rules:
             return False
         member.seen_rules, member.look = authority.version, None
-        names = frozenset(self.subscribed_topics(member))
+        [names] = self.subscribed.read_by([member])
         before = self._read_by.get(member.member_id)
         if before is not None:
             return before != names
         # The coordinator before this one made the target: what it has is known, not what it was made of.
-        self._seen_updates = -1
+        self.subscribed.look_again()
         may = {self._topics.topics[name].topic_id for name in names}
         return not may.issuperset(self.target.members.get(member.member_id, ()))
 
     def _refresh_topics(self, is_changed: bool) -> bool:
-        """Look at the topics again when they may have changed; True when those of the group have."""
-        if not is_changed and self._topics.updates == self._seen_updates:
+        """Look at the topics again when they, or subscriptions, may have changed; True when those of the group have."""
+        if is_changed:
+            self.subscribed.look_again()
+        if not self.subscribed.refresh(self.members.values()):
             return False
-        self._seen_updates = self._topics.updates
-        in_use = {member.topic_regex for member in self.members.values()}
-        self.patterns = {regex: pattern for regex, pattern in self.patterns.items() if regex in in_use}
-        names: set[str] = set()
-        for member in self.members.values():
-            names |= self.subscribed_topics(member)
-        topics = self._topics.topics
-        known = {name: (topics[name].topic_id, len(topics[name].partitions)) for name in sorted(names)}
-        if known == self.known_topics:
-            return False
-        self.known_topics = known
-        self._out.append(records.topic_metadata(self.group_id, known))
+        self._out.append(records.topic_metadata(self.group_id, self.subscribed.known))
         return True
 
     def _bump(self, now: int, *why: told.Told) -> None:
@@ -389,16 +350,18 @@ class ConsumerGroup:
         return max(sorted(set(wanted)), key=wanted.count) if wanted else self.settings.default_assignor
 
     def _assign(self) -> None:
-        counts = dict(self.known_topics.values())
+        counts = dict(self.subscribed.known.values())
         # Static members first, by what does not change when they come back: so they keep their ranges.
         members_in_order = sorted(
             self.members.values(), key=lambda each: (each.instance_id is None, each.instance_id or "", each.member_id)
         )
-        self._read_by = {each.member_id: frozenset(self.subscribed_topics(each)) for each in members_in_order}
-        subscriptions = {
-            member_id: frozenset(self.known_topics[name][0] for name in names if name in self.known_topics)
-            for member_id, names in self._read_by.items()
+        read_by = self.subscribed.read_by(members_in_order)
+        self._read_by = {each.member_id: names for each, names in zip(members_in_order, read_by, strict=True)}
+        ids = {
+            names: frozenset(self.subscribed.known[name][0] for name in names if name in self.subscribed.known)
+            for names in dict.fromkeys(read_by)
         }
+        subscriptions = {member_id: ids[names] for member_id, names in self._read_by.items()}
         former = self.target.members
         members = ASSIGNORS[self.assignor](subscriptions, counts, former)
         for member_id, partitions in members.items():
@@ -439,13 +402,14 @@ class ConsumerGroup:
     def _own(self, member: ConsumerMember) -> None:
         """Note what a member has now, and what it has no longer."""
         self._disown(member.member_id)
-        for partitions in (member.assigned, member.pending_revocation):
-            for topic, numbers in partitions.items():
-                for number in numbers:
-                    self._owners[topic, number] = member.member_id
+        held = [*_each(member.assigned), *_each(member.pending_revocation)]
+        self._owners.update(dict.fromkeys(held, member.member_id))
+        self._held[member.member_id] = held
 
     def _disown(self, member_id: str) -> None:
-        self._owners = {part: owner for part, owner in self._owners.items() if owner != member_id}
+        for part in self._held.pop(member_id, ()):
+            if self._owners.get(part) == member_id:
+                del self._owners[part]
 
     # --- the end of members -----------------------------------------------------------------------------------
 
@@ -486,16 +450,18 @@ class ConsumerGroup:
     def restore(self, stored: records.StoredGroup) -> None:
         """Make a fresh group what the log says; `start` it then."""
         self.epoch = stored.epoch
-        self.known_topics = stored.topics
+        self.subscribed.known = stored.topics
         self.members = stored.members
+        for member in self.members.values():
+            member.topic_names = self.subscribed.same(member.topic_names)
         targets = {member_id: stored.targets[member_id] for member_id in stored.members if member_id in stored.targets}
         self.target = TargetAssignment(stored.target_epoch, targets)
 
     def start(self, now: int) -> None:
         """The group has been read from the log: its members get a fresh time."""
         for member in self.members.values():
-            if (regex := member.topic_regex) is not None and regex not in self.patterns:
-                self.patterns[regex] = TopicPattern(regex)
+            if (regex := member.topic_regex) is not None:
+                self.subscribed.patterns[regex] = self.subscribed.pattern_of(regex)
             if member.instance_id is not None:
                 self.static_members[member.instance_id] = member.member_id
             self._own(member)
@@ -545,7 +511,7 @@ class ConsumerGroup:
 
     def has_subscribed(self, topic: str) -> bool:
         """Whether a member reads the topic."""
-        return topic in self.known_topics
+        return topic in self.subscribed.known
 
     def commit_error(
         self, member_id: str, instance_id: str | None, epoch: int, now: int, is_transactional: bool = False
@@ -586,6 +552,8 @@ class ConsumerGroup:
             assert member.deadline >= self.deadline
             held |= mine
         assert self._owners.keys() == held
+        assert self._held.keys() == self.members.keys()
+        assert sum(map(len, self._held.values())) == len(held)
         assert self.target.members.keys() <= self.members.keys()
 
 

@@ -249,7 +249,8 @@ class GroupCoordinator(GroupKeeper):
             message = f"brokers {lacking} of this cluster have the classic group protocol only"
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{message}: use group.protocol=classic")
         regex = request.topic_regex
-        if regex and request.pattern is None and not (isinstance(group, MixedGroup) and regex in group.patterns):
+        known = group.subscribed.patterns if isinstance(group, MixedGroup) else ()
+        if regex and request.pattern is None and regex not in known:
             return self._heartbeat_with_pattern(group_id, request, regex)
         if isinstance(group, MixedGroup) and (behind := self._behind(group)):
             return self._heartbeat_after_a_look(group_id, request, behind)
@@ -267,7 +268,7 @@ class GroupCoordinator(GroupKeeper):
     def _behind(self, group: MixedGroup) -> list[TopicPattern]:
         """Return expressions with many names yet to be tried on, as after a coordinator change: the log keeps none."""
         topics = self._replicas.metadata
-        return [pattern for pattern in group.patterns.values() if len(pattern.unseen(topics)) > MOST_UNSEEN]
+        return [pattern for pattern in group.subscribed.patterns.values() if len(pattern.unseen(topics)) > MOST_UNSEEN]
 
     async def _heartbeat_after_a_look(
         self, group_id: str, request: ConsumerHeartbeat, behind: Sequence[TopicPattern]

@@ -40,11 +40,13 @@ class MixedGroup(ConsumerGroup):
         if not request.member_id and request.group_instance_id is None and request.requires_member_id:
             return JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id)
         subscription = _subscription(request.protocols[0][1])
+        names = frozenset(subscription.topics)
+        self.subscribed.check_variety(names)
         member = self._admit_classic(request, now)
         before = member.subscription()
         is_new = member.member_id not in self.target.members
         changed_from = (member.topic_names, member.rack_id)
-        member.topic_names, member.rack_id = frozenset(subscription.topics), subscription.rack_id
+        member.topic_names, member.rack_id = self.subscribed.same(names), subscription.rack_id
         member.topic_regex = member.server_assignor = None
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.client_id, member.client_host = request.client_id, request.client_host
@@ -152,7 +154,7 @@ class MixedGroup(ConsumerGroup):
 
     def _assignment(self, member: ConsumerMember) -> bytes:
         assert member.classic is not None
-        names = {topic_id: name for name, (topic_id, _) in self.known_topics.items()}
+        names = {topic_id: name for name, (topic_id, _) in self.subscribed.known.items()}
         partitions = [
             ConsumerProtocolAssignment.TopicPartition(topic=names[topic_id], partitions=sorted(numbers))
             for topic_id, numbers in member.assigned.items()

@@ -11,7 +11,7 @@ the order in which the members are named they get their ranges.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from heapq import heapify, heappop, heappush, heapreplace
 
 from kbroker.coordinator.consumer_member import Partitions
@@ -23,102 +23,149 @@ PartitionCounts = Mapping[bytes, int]
 Assignor = Callable[[Subscriptions, PartitionCounts, Mapping[str, Partitions]], dict[str, Partitions]]
 
 
+class Alike:
+    """Members that subscribe to the same topics, the one with the fewest partitions first.
+
+    Of a group most subscribe alike: what is asked for each topic is asked of those who are alike, not of each member.
+    """
+
+    def __init__(self, members: Sequence[str], loads: Mapping[str, int]) -> None:
+        self._loads = loads
+        self._heap = [(loads[member], member) for member in members]
+        heapify(self._heap)
+
+    def poorest(self) -> tuple[int, str]:
+        """Who has the fewest, and how many."""
+        while True:
+            load, member = self._heap[0]
+            if load == self._loads[member]:
+                return load, member
+            heapreplace(self._heap, (self._loads[member], member))  # it has got more since
+
+    def lost(self, member: str) -> None:
+        """Note that a member has fewer than before."""
+        heappush(self._heap, (self._loads[member], member))
+
+
 def assign_range(
     subscriptions: Subscriptions, counts: PartitionCounts, current: Mapping[str, Partitions]
 ) -> dict[str, Partitions]:
     """Runs of neighbouring partitions, by member id."""
     assigned: dict[str, dict[bytes, frozenset[int]]] = {member: {} for member in subscriptions}
-    for topic, count in counts.items():
-        subscribers = [member for member, topics in subscriptions.items() if topic in topics]
-        if not subscribers:
-            continue
+    readers: dict[tuple[frozenset[bytes], ...], list[str]] = {}
+    for topic, sets in _subscribed(subscriptions, counts).items():
+        if (subscribers := readers.get(sets)) is None:
+            subscribers = readers[sets] = [member for member, topics in subscriptions.items() if topics in sets]
+        count = counts[topic]
         quota, extra = divmod(count, len(subscribers))
         start = 0
-        for place, member in enumerate(subscribers):
+        for place, member in enumerate(subscribers[:count]):
             size = quota + (place < extra)
-            if size:
-                assigned[member][topic] = frozenset(range(start, start + size))
+            assigned[member][topic] = frozenset(range(start, start + size))
             start += size
     return assigned
+
+
+def _subscribed(subscriptions: Subscriptions, counts: PartitionCounts) -> dict[bytes, tuple[frozenset[bytes], ...]]:
+    """Return which different subscriptions there are to each topic that somebody subscribes to."""
+    found: dict[bytes, list[frozenset[bytes]]] = defaultdict(list)
+    for topics in dict.fromkeys(subscriptions.values()):
+        for topic in topics & counts.keys():
+            found[topic].append(topics)
+    return {topic: tuple(sets) for topic, sets in found.items()}
 
 
 def assign_uniform(
     subscriptions: Subscriptions, counts: PartitionCounts, current: Mapping[str, Partitions]
 ) -> dict[str, Partitions]:
     """Even shares, keeping what members have."""
-    topics = {topic for subscribed in subscriptions.values() for topic in subscribed if topic in counts}
-    given: dict[str, dict[bytes, set[int]]] = {member: defaultdict(set) for member in subscriptions}
-    unassigned = {topic: set(range(counts[topic])) for topic in topics}
-    loads = dict.fromkeys(subscriptions, 0)
-    for member, subscribed in subscriptions.items():
-        for topic, partitions in current.get(member, {}).items():
-            if topic in subscribed and topic in unassigned:
-                kept = partitions & unassigned[topic]
-                unassigned[topic] -= kept
-                if kept:
-                    given[member][topic] |= kept
-                    loads[member] += len(kept)
-    subscribers = {
-        topic: sorted(member for member, subscribed in subscriptions.items() if topic in subscribed) for topic in topics
-    }
-    # Topics that fewest can take go first: what is left then fits everybody.
-    for topic in sorted(topics, key=lambda each: (len(subscribers[each]), each)):
-        _hand_out(topic, unassigned[topic], subscribers[topic], given, loads)
-    _level(subscribers, given, loads)
-    return {
-        member: {topic: frozenset(partitions) for topic, partitions in shares.items() if partitions}
-        for member, shares in given.items()
-    }
+    return _Uniform(subscriptions, counts, current).assigned()
 
 
-def _hand_out(
-    topic: bytes,
-    partitions: set[int],
-    subscribers: Sequence[str],
-    given: dict[str, dict[bytes, set[int]]],
-    loads: dict[str, int],
-) -> None:
-    """Give each partition to the subscriber that has least."""
-    heap = [(loads[member], member) for member in subscribers]
-    heapify(heap)
-    for partition in sorted(partitions):
-        load, member = heappop(heap)
-        given[member][topic].add(partition)
-        loads[member] = load + 1
-        heappush(heap, (load + 1, member))
+class _Uniform:
+    """Partitions on their way to members."""
 
+    def __init__(
+        self, subscriptions: Subscriptions, counts: PartitionCounts, current: Mapping[str, Partitions]
+    ) -> None:
+        subscribed = _subscribed(subscriptions, counts)
+        self._given: dict[str, dict[bytes, set[int]]] = {member: {} for member in subscriptions}
+        self._holders: dict[bytes, set[str]] = {topic: set() for topic in subscribed}
+        """Who has partitions of a topic."""
+        self._loads = dict.fromkeys(subscriptions, 0)
+        self._unassigned = {topic: set(range(counts[topic])) for topic in subscribed}
+        for member, topics in subscriptions.items():
+            for topic, partitions in current.get(member, {}).items():
+                if topic in topics and topic in subscribed:
+                    kept = partitions & self._unassigned[topic]
+                    self._unassigned[topic] -= kept
+                    self._give(member, topic, kept)
+        alike: dict[frozenset[bytes], list[str]] = defaultdict(list)
+        for member, topics in subscriptions.items():
+            alike[topics].append(member)
+        self._alike = {topics: Alike(members, self._loads) for topics, members in alike.items()}
+        self._of_member = {member: self._alike[topics] for member, topics in subscriptions.items()}
+        takers = {sets: [self._alike[topics] for topics in sets] for sets in dict.fromkeys(subscribed.values())}
+        self._takers = {topic: takers[sets] for topic, sets in subscribed.items()}
+        # Topics that fewest can take go first: what is left then fits everybody.
+        sizes = {sets: sum(len(alike[topics]) for topics in sets) for sets in takers}
+        self._order = sorted(subscribed, key=lambda topic: (sizes[subscribed[topic]], topic))
 
-def _level(
-    subscribers: Mapping[bytes, Sequence[str]], given: dict[str, dict[bytes, set[int]]], loads: dict[str, int]
-) -> None:
-    """Move partitions from who has most to who has least, until no move makes two members more equal."""
-    moved = True
-    while moved:
-        moved = False
-        for topic, members in subscribers.items():
-            # The heaps hold loads as they were when pushed: one that has changed since is pushed anew.
-            poorest = [(loads[member], member) for member in members]
-            richest = [(-loads[member], member) for member in members if given[member][topic]]
-            heapify(poorest)
-            heapify(richest)
-            while richest:
-                least, taker = poorest[0]
-                most, giver = richest[0]
-                if least != loads[taker]:
-                    heapreplace(poorest, (loads[taker], taker))
-                elif -most != loads[giver]:
-                    heapreplace(richest, (-loads[giver], giver))
-                elif loads[giver] - least < 2:
-                    break
-                else:
-                    partition = max(given[giver][topic])
-                    given[giver][topic].remove(partition)
-                    given[taker][topic].add(partition)
-                    loads[giver] -= 1
-                    loads[taker] += 1
-                    moved = True
-                    if not given[giver][topic]:
-                        heappop(richest)
+    def assigned(self) -> dict[str, Partitions]:
+        """What each member gets."""
+        for topic in self._order:
+            self._hand_out(topic)
+        while sum(self._level(topic) for topic in self._order):
+            continue  # until no move makes two members more equal
+        return {
+            member: {topic: frozenset(partitions) for topic, partitions in shares.items()}
+            for member, shares in self._given.items()
+        }
+
+    def _give(self, member: str, topic: bytes, partitions: Set[int]) -> None:
+        if partitions:
+            self._given[member].setdefault(topic, set()).update(partitions)
+            self._holders[topic].add(member)
+            self._loads[member] += len(partitions)
+
+    def _take(self, member: str, topic: bytes) -> int:
+        """Take a partition away."""
+        share = self._given[member][topic]
+        partition = max(share)
+        share.remove(partition)
+        if not share:
+            del self._given[member][topic]
+            self._holders[topic].remove(member)
+        self._loads[member] -= 1
+        self._of_member[member].lost(member)
+        return partition
+
+    def _hand_out(self, topic: bytes) -> None:
+        """Give each partition to the subscriber that has least."""
+        for partition in sorted(self._unassigned[topic]):
+            self._give(self._poorest(topic)[1], topic, {partition})
+
+    def _poorest(self, topic: bytes) -> tuple[int, str]:
+        return min(alike.poorest() for alike in self._takers[topic])
+
+    def _level(self, topic: bytes) -> int:
+        """Move partitions of a topic from who has most to who has least while that makes two more equal; how many."""
+        moves = 0
+        richest = [(-self._loads[member], member) for member in self._holders[topic]]
+        heapify(richest)
+        while richest:
+            most, giver = richest[0]
+            if -most != self._loads[giver]:
+                heapreplace(richest, (-self._loads[giver], giver))
+                continue
+            least, taker = self._poorest(topic)
+            if self._loads[giver] - least < 2:
+                break
+            self._give(taker, topic, {self._take(giver, topic)})
+            moves += 1
+            if giver not in self._holders[topic]:
+                heappop(richest)
+        return moves
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

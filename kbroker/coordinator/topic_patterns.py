@@ -51,6 +51,7 @@ class TopicPattern:
         options = re2.Options()
         options.max_mem = MOST_MEMORY
         options.log_errors = False
+        options.never_capture = True  # a search carries along what each group of the expression has caught
         try:
             self._pattern = re2.compile(expression, options)
         except re2.error as error:

@@ -157,14 +157,14 @@ def test_only_expressions_of_members_are_kept() -> None:
 
     epoch = heard("a", 0, "orders.*")
     heard("a", epoch, "orders")  # it means the same topics
-    assert group.patterns.keys() == {"orders"}
+    assert group.subscribed.patterns.keys() == {"orders"}
     with pytest.raises(KafkaError) as stranger:
         heard("b", 7, "o.*")
     assert stranger.value.code is ErrorCode.UNKNOWN_MEMBER_ID
     with pytest.raises(KafkaError) as wrong:
         heard("b", 0, "(")
     assert wrong.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert group.patterns.keys() == {"orders"}
+    assert group.subscribed.patterns.keys() == {"orders"}
     assert group.members.keys() == {"a"}
 
 
@@ -208,7 +208,7 @@ def test_a_pattern_matches_only_what_its_member_may_describe() -> None:
     assert topics_of(group) == {"shut"}
     # Another broker takes over: it does not know yet what the member may, and keeps to what there was.
     taken_over = moved(group, topics)
-    assert taken_over.subscribed_topics(taken_over.members["a"]) == {"shut"}
+    assert taken_over.subscribed.read_by(taken_over.members.values()) == [{"shut"}]
 
 
 def moved(group: ConsumerGroup, topics: Any) -> ConsumerGroup:
