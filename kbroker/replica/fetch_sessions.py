@@ -10,6 +10,7 @@ One loop owns the sessions. A client that loses an answer starts again with epoc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
@@ -30,6 +31,11 @@ exists is bounded by the cluster."""
 MOST_OF_CONSUMERS = 300_000
 """Partitions in the sessions of all consumers together. What one has left behind is kept for a while, and each of its
 partitions takes 250 bytes, and time whenever garbage is looked for."""
+MOST_OF_A_FOLLOWER = 100_000
+"""Partitions in the sessions of one broker, and"""
+MOST_SESSIONS_OF_A_FOLLOWER = 64
+"""how many these are: its fetchers have one each, and one that starts again leaves some behind. More than that is none
+of a broker, whatever it says that it is."""
 FIRST_TOPIC_ID_VERSION = 13
 NEVER_SEEN = -1
 
@@ -138,21 +144,21 @@ class FetchSession:
     __slots__ = (
         "created_ms",
         "epoch",
+        "follower",
         "id",
         "last_used_ms",
         "noted_ms",
-        "privileged",
         "rules_version",
         "targets",
         "uses_topic_ids",
     )
 
-    def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(self, session_id: int, follower: int | None, uses_topic_ids: bool, now_ms: int) -> None:
         self.id = session_id
         self.epoch = 1
         """The epoch of the next request."""
-        self.privileged = privileged
-        """A follower's."""
+        self.follower = follower
+        """The broker that fetches; None: a consumer does."""
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms
@@ -162,14 +168,9 @@ class FetchSession:
         """Of the access rules by which its targets were last read."""
         self.targets: dict[PartitionKey, FetchTarget] = {}
 
-    @property
-    def counted(self) -> int:
-        """How many of its partitions count for what the sessions of all consumers hold."""
-        return 0 if self.privileged else len(self.targets)
-
     def value(self) -> tuple[bool, int, int]:
         """Order of eviction: consumers before followers, small ones first."""
-        return (self.privileged, len(self.targets), self.id)
+        return (self.follower is not None, len(self.targets), self.id)
 
 
 class FetchContext:
@@ -212,21 +213,22 @@ class FetchSessions:
         self.slots = slots
         self.sessions: dict[int, FetchSession] = {}
         """In order of last use, the least recent first."""
-        self._of_consumers = 0
-        """Partitions in the sessions that are no followers'."""
+        self._held: Counter[int | None] = Counter()
+        """Partitions in the sessions of each follower, and in those of all consumers together (None)."""
         self._next_id = next_id
 
     def open(
         self,
         request: FetchRequest,
         version: int,
-        is_follower: bool,
+        follower: int | None,
         now_ms: int,
         topics: KnownTopics,
         wanted: Wanted | None = None,
     ) -> FetchContext:
         """Return the context of one request; raises KafkaError 70, 71 or 106.
 
+        `follower`: the live broker that sends it, None for all others.
         `wanted` holds the request's targets where there are so many that they were gathered before, in turns.
         """
         epoch = request.session_epoch
@@ -241,22 +243,22 @@ class FetchSessions:
             wanted = {target.key: target for target in targets}
         if is_alone:
             return FetchContext(wanted.values())
-        return self._full(wanted, is_follower, version >= FIRST_TOPIC_ID_VERSION, now_ms, topics)
+        return self._full(wanted, follower, version >= FIRST_TOPIC_ID_VERSION, now_ms, topics)
 
     def _full(
         self,
         wanted: dict[PartitionKey, FetchTarget],
-        privileged: bool,
+        follower: int | None,
         uses_topic_ids: bool,
         now_ms: int,
         topics: KnownTopics,
     ) -> FetchContext:
-        if _are_many_unknown(wanted.values(), topics) or not self._make_room(privileged, len(wanted), now_ms):
+        if _are_many_unknown(wanted.values(), topics) or not self._make_room(follower, len(wanted), now_ms):
             return FetchContext(wanted.values())
         session_id = self._next_id()
         while session_id in self.sessions or session_id <= 0:
             session_id = self._next_id()
-        session = FetchSession(session_id, privileged, uses_topic_ids, now_ms)
+        session = FetchSession(session_id, follower, uses_topic_ids, now_ms)
         session.targets = wanted
         self._keep(session)
         return FetchContext(wanted.values(), session)
@@ -279,7 +281,7 @@ class FetchSessions:
             return FetchContext(())
         if _is_any_unknown(added, topics) and _are_many_unknown(session.targets.values(), topics):
             return FetchContext(session.targets.values())
-        if added and not self._has_room(session.privileged, len(session.targets)):
+        if added and not self._has_room(session.follower, len(session.targets)):
             return FetchContext(session.targets.values())
         self._keep(session)
         session.last_used_ms = now_ms
@@ -300,45 +302,55 @@ class FetchSessions:
                 if target is not None:
                     target.was_not_told()
 
-    def _make_room(self, privileged: bool, size: int, now_ms: int) -> bool:
-        """Evict at most one session; False when there is no room for a new one."""
-        if len(self.sessions) < self.slots and self._has_room(privileged, size):
+    def _make_room(self, follower: int | None, size: int, now_ms: int) -> bool:
+        """Evict at most one session of others; False when there is no room for a new one."""
+        if follower is not None:
+            self._end_former(follower, size)
+        if len(self.sessions) < self.slots and self._has_room(follower, size):
             return True
         if not self.sessions:
             return False
         oldest = next(iter(self.sessions.values()))
-        if now_ms - oldest.last_used_ms > EVICTION_MS and self._has_room(privileged, size - oldest.counted):
+        if now_ms - oldest.last_used_ms > EVICTION_MS and self._has_room(follower, size, oldest):
             self._close(oldest.id)
             return True
         evictable = [
             session
             for session in self.sessions.values()
-            if now_ms - session.created_ms > EVICTION_MS or (privileged and not session.privileged)
+            if now_ms - session.created_ms > EVICTION_MS or (follower is not None and session.follower is None)
         ]
         least = min(evictable, key=FetchSession.value, default=None)
         if (
             least is None
-            or least.value()[:2] >= (privileged, size)
-            or not self._has_room(privileged, size - least.counted)
+            or least.value()[:2] >= (follower is not None, size)
+            or not self._has_room(follower, size, least)
         ):
             return False
         self._close(least.id)
         return True
 
-    def _has_room(self, privileged: bool, size: int) -> bool:
-        """Whether so many partitions more may be kept: those of followers are bounded by the cluster."""
-        return privileged or self._of_consumers + size <= MOST_OF_CONSUMERS
+    def _end_former(self, follower: int, size: int) -> None:
+        """End sessions of a follower, those used least recently, until another one of this size is not too much."""
+        its = [session for session in self.sessions.values() if session.follower == follower]
+        while its and (len(its) >= MOST_SESSIONS_OF_A_FOLLOWER or not self._has_room(follower, size)):
+            self._close(its.pop(0).id)
+
+    def _has_room(self, follower: int | None, size: int, without: FetchSession | None = None) -> bool:
+        """Whether so many partitions more may be kept, when a session goes."""
+        if without is not None and without.follower == follower:
+            size -= len(without.targets)
+        return self._held[follower] + size <= (MOST_OF_CONSUMERS if follower is None else MOST_OF_A_FOLLOWER)
 
     def _keep(self, session: FetchSession) -> None:
         """Keep it, as the one that was used last."""
         self.sessions[session.id] = session
-        self._of_consumers += session.counted
+        self._held[session.follower] += len(session.targets)
 
     def _close(self, session_id: int) -> None:
         """Forget a session, if it is there: before its partitions become others, or for good."""
         session = self.sessions.pop(session_id, None)
         if session is not None:
-            self._of_consumers -= session.counted
+            self._held[session.follower] -= len(session.targets)
 
 
 Named = tuple[str | None, bytes, FetchRequest.FetchPartition]

@@ -460,7 +460,8 @@ class ReplicaManager:
     def open_session(self, request: FetchRequest, version: int, now: int, wanted: Wanted | None = None) -> FetchContext:
         """Return the request seen through its fetch session; raises KafkaError 70, 71 or 106."""
         replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
-        return self.sessions.open(request, version, replica_id >= 0, now, self.metadata, wanted)
+        follower = replica_id if self.metadata.is_alive(replica_id) else None
+        return self.sessions.open(request, version, follower, now, self.metadata, wanted)
 
     def max_batch_bytes(self, topic: str, partition: int) -> int:
         """Size of the largest batch that a partition takes; what is led elsewhere refuses any."""

@@ -45,7 +45,7 @@ class NoTopics(Topics):
         return None
 
 
-def opened(cache: FetchSessions, asked: Any, version: int = 13, follower: bool = False, now: int = 0) -> Any:
+def opened(cache: FetchSessions, asked: Any, version: int = 13, follower: int | None = None, now: int = 0) -> Any:
     return cache.open(asked, version, follower, now, Topics())
 
 
@@ -159,7 +159,7 @@ def test_a_full_cache_evicts_the_unused_then_the_less_valuable() -> None:
     cache = sessions(slots=1)
     opened(cache, request(0, 0, (0, 0), (1, 0)))
     assert opened(cache, request(0, 0, (0, 0)), now=10).session_id == 0
-    assert opened(cache, request(0, 0, (0, 0)), follower=True, now=10).session_id == 2
+    assert opened(cache, request(0, 0, (0, 0)), follower=2, now=10).session_id == 2
     assert opened(cache, request(0, 0, (0, 0), (1, 0)), now=EVICTION_MS + 10).session_id == 0
     assert opened(cache, request(0, 0, (0, 0)), now=EVICTION_MS + 11).session_id == 3
 
@@ -189,7 +189,7 @@ def test_a_session_that_gathers_partitions_that_do_not_exist_ends() -> None:
     assert not cache.sessions
 
 
-def test_the_partitions_in_the_sessions_of_all_consumers_are_bounded_those_of_followers_are_not(
+def test_the_partitions_in_the_sessions_of_all_consumers_are_bounded_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kbroker.replica.fetch_sessions.MOST_OF_CONSUMERS", 3)
@@ -198,7 +198,7 @@ def test_the_partitions_in_the_sessions_of_all_consumers_are_bounded_those_of_fo
     assert first.session is not None
     refused = opened(cache, request(0, 0, (0, 0), (1, 0)))
     assert (refused.session, len(refused.targets)) == (None, 2)
-    follower = opened(cache, request(0, 0, *((number, 0) for number in range(9))), follower=True)
+    follower = opened(cache, request(0, 0, *((number, 0) for number in range(9))), follower=2)
     assert follower.session is not None
     grown = opened(cache, request(first.session_id, 1, (2, 0)))
     assert (grown.session, len(grown.targets)) == (first.session, 3)
@@ -213,3 +213,18 @@ def test_what_was_left_behind_makes_room_after_a_while(monkeypatch: pytest.Monke
     opened(cache, request(0, 0, (0, 0), (1, 0)))
     assert opened(cache, request(0, 0, (0, 0), (1, 0)), now=EVICTION_MS).session is None
     assert opened(cache, request(0, 0, (0, 0), (1, 0)), now=EVICTION_MS + 1).session is not None
+
+
+def test_a_follower_has_few_sessions_and_those_it_left_behind_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.replica.fetch_sessions.MOST_OF_A_FOLLOWER", 5)
+    monkeypatch.setattr("kbroker.replica.fetch_sessions.MOST_SESSIONS_OF_A_FOLLOWER", 3)
+    cache = sessions(slots=10)
+    of_another = opened(cache, request(0, 0, (0, 0)), follower=3).session_id
+    first, _ = (opened(cache, request(0, 0, (0, 0), (1, 0)), follower=2).session_id for _ in range(2))
+    opened(cache, request(first, 1), follower=2)
+    third = opened(cache, request(0, 0, (0, 0), (1, 0)), follower=2).session_id
+    assert list(cache.sessions) == [of_another, first, third], "the one used least recently has gone"
+    small = [opened(cache, request(0, 0, (0, 0)), follower=2).session_id for _ in range(3)]
+    assert list(cache.sessions) == [of_another, *small]
+    too_large = opened(cache, request(0, 0, *((number, 0) for number in range(6))), follower=2)
+    assert (too_large.session, len(too_large.targets)) == (None, 6), "it is served all the same"

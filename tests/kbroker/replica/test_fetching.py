@@ -392,3 +392,12 @@ async def test_what_could_not_be_read_once_is_read_again_in_a_session(
     assert [each.error_code for each in partitions_of(first)] == [ErrorCode.UNKNOWN_SERVER_ERROR]
     (found,) = partitions_of(ask(played, fetch_request(session=(first.session_id, 1))))
     assert len(found.records) > 0
+
+
+async def test_only_a_live_brokers_session_is_a_followers(played: Played) -> None:
+    await played.lead((0,), replicas=(1, 2))
+    assert not played.replicas.metadata.is_alive(99)
+    for replica_id in (-1, 2, 99):
+        ask(played, fetch_request((0, 0), session=(0, 0), replica_id=replica_id))
+    followers = [session.follower for session in played.replicas.sessions.sessions.values()]
+    assert followers == [None, 2, None], "whoever says that it is another fetches as a consumer"

@@ -234,7 +234,9 @@ class Broker:
 
     def serve(self, request: FetchRequest) -> FetchResponse:
         try:
-            context = self.sessions.open(request, VERSION, True, self.play.now, self.metadata)
+            context = self.sessions.open(
+                request, VERSION, request.replica_state.replica_id, self.play.now, self.metadata
+            )
         except KafkaError as error:
             return FetchResponse(error_code=error.code, responses=[])
         read = Read()
