@@ -1,14 +1,17 @@
 """`kbroker topic delete-records` and `kbroker topic empty`: records go, the topic and its settings stay."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kbroker.cli.errors import CommandFailed
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
 
 if TYPE_CHECKING:
     from kbroker.cli.positions import StartPosition
     from kbroker.client.admin import Admin
+    from kbroker.client.types import TopicPartition
 
 COLUMNS = ("topic", "partition", "before", "after", "deleted")
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")]
@@ -71,6 +74,7 @@ async def _delete(admin: "Admin", topics: list[str], position: "StartPosition", 
     times = {}
     if position.kind == "timestamp" and chosen:
         times = await admin.list_offsets(dict.fromkeys(chosen, position.value))
+    _refuse_beyond(position, {key: last[key].offset for key in chosen})
     wanted = {}
     for key in chosen:
         found = times[key].offset if key in times else -1
@@ -88,3 +92,15 @@ async def _delete(admin: "Admin", topics: list[str], position: "StartPosition", 
         }
         for key in sorted(wanted)
     ]
+
+
+def _refuse_beyond(position: "StartPosition", ends: "Mapping[TopicPartition, int]") -> None:
+    """Raise where an offset lies above the end: a reader would go on at the end, but here it would take everything."""
+    if position.kind != "offset":
+        return
+    short = [f"{key} ends at {end}" for key, end in sorted(ends.items()) if end < position.value]
+    if short:
+        raise CommandFailed(
+            f"nothing is deleted: there is no offset {position.value} to delete up to, {', '.join(short)}"
+            " (TOPIC:0,1 names the partitions that are meant, kbroker topic empty deletes all records)"
+        )

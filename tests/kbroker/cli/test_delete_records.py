@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
-from tests.kbroker.cli.commands import kbroker, rows, succeed
+from tests.kbroker.cli.commands import fail, kbroker, rows, succeed
 
 
 @pytest.fixture
@@ -46,6 +46,16 @@ def test_emptying_a_topic_deletes_all_and_a_second_time_nothing(topic: str) -> N
 def test_records_since_a_time_stay(topic: str) -> None:
     assert rows("topic", "delete-records", topic, "--before", "@-1h") == []
     assert starts(topic) == [0, 0]
+
+
+def test_an_offset_above_the_end_of_a_partition_is_refused_and_nothing_goes(topic: str) -> None:
+    succeed("topic", "produce", topic, "-p", "0", given=b"d\n")
+    for arguments in ((), ("--dry-run",)):
+        said = fail("topic", "delete-records", topic, "--before", "4", *arguments)
+        assert f"{topic}-1 ends at 3" in said
+        assert f"{topic}-0" not in said
+    assert starts(topic) == [0, 0]
+    assert [row["after"] for row in rows("topic", "delete-records", topic, "--before", "3")] == [3, 3]
 
 
 def test_what_is_no_position_is_wrong_usage() -> None:
