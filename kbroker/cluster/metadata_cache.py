@@ -85,8 +85,20 @@ class MetadataCache:
         self.topics_refused = 0
         """Topics that were not made because ZooKeeper's list of all would be too long to be read."""
         self._changes = 0
+        self._names: tuple[int, frozenset[str]] = (0, frozenset())
+        """Those of the topics, as of an update."""
         self._topics_by_id: dict[bytes, TopicInfo] = {}
         self._waiters: list[_Waiter] = []
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the topics: the same object as long as none comes or goes."""
+        updates, names = self._names
+        if updates != self.updates:
+            if names != self.topics.keys():
+                names = frozenset(self.topics)
+            self._names = (self.updates, names)
+        return names
 
     def topic_by_id(self, topic_id: bytes) -> TopicInfo | None:
         """Return the topic that has this id, if it is known."""

@@ -38,6 +38,10 @@ class Topics(Protocol):
     def topics(self) -> Mapping[str, Topic]:
         """By name."""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the topics: the same object as long as none comes or goes."""
+
 
 class TopicPattern:
     """One expression and what it matched last. Raises KafkaError 128 for one that RE2 cannot read.
@@ -58,15 +62,17 @@ class TopicPattern:
             raise KafkaError(
                 ErrorCode.INVALID_REGULAR_EXPRESSION, f"{expression!r} is not an RE2 expression: {error}"
             ) from None
-        self._seen_updates = -1
+        self._names: frozenset[str] = frozenset()
+        """What `_matched` is of: an object that all patterns share, as there may be thousands of both."""
         self._matched: frozenset[str] = frozenset()
-        self._looked_at = self.look_at(names)
+        self._found = self.look_at(names)
+        """Of names that are not among those yet."""
 
     def unseen(self, topics: Topics) -> list[str]:
         """Return the names that were not looked at yet."""
-        if topics.updates == self._seen_updates:
+        if topics.names is self._names:
             return []
-        return [name for name in topics.topics if name not in self._looked_at]
+        return [name for name in topics.names if name not in self._names and name not in self._found]
 
     def look_at(self, names: Iterable[str]) -> dict[str, bool]:
         """Return which names match; a thread may do it, as nothing is remembered."""
@@ -74,13 +80,16 @@ class TopicPattern:
 
     def learn(self, found: Mapping[str, bool]) -> None:
         """Remember what `look_at` found."""
-        self._looked_at.update(found)
+        self._found.update(found)
 
     def matches(self, topics: Topics) -> frozenset[str]:
         """Return the names of the topics that match, internal ones too: as in Kafka, the expression alone decides."""
-        if topics.updates != self._seen_updates:
+        names = topics.names
+        if names is not self._names:
             self.learn(self.look_at(self.unseen(topics)))
-            self._seen_updates = topics.updates
-            self._looked_at = {name: self._looked_at[name] for name in topics.topics}
-            self._matched = frozenset(name for name, matches in self._looked_at.items() if matches)
+            matched = self._matched & names
+            new = frozenset(name for name, matches in self._found.items() if matches and name in names)
+            if new or len(matched) < len(self._matched):
+                self._matched = matched | new
+            self._names, self._found = names, {}
         return self._matched

@@ -132,3 +132,17 @@ async def test_topics_that_went_unnoticed_are_forgotten_and_whoever_waits_is_tol
     assert await waiting
     assert cache.topic_by_id(TOPIC_ID) is None
     assert cache.forget(["orders"]) == []
+
+
+def test_the_names_of_the_topics_are_one_object_as_long_as_none_comes_or_goes() -> None:
+    cache = MetadataCache()
+    assert cache.names == frozenset()
+    cache.update(update(0))
+    names = cache.names
+    assert names == {"orders"}
+    cache.update(update(1))
+    assert cache.names is names, "what many keep is kept once"
+    cache.update(update(0, topic="bills", topic_id=b"j" * 16))
+    assert cache.names == {"orders", "bills"}
+    cache.forget(["orders"])
+    assert cache.names == {"bills"}

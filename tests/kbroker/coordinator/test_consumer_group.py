@@ -30,6 +30,13 @@ class FakeTopics:
 
     updates: int = 0
     topics: dict[str, FakeTopic] = field(default_factory=dict)
+    seen: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        if self.seen != self.topics.keys():
+            self.seen = frozenset(self.topics)
+        return self.seen
 
     def set(self, name: str, count: int) -> None:
         self.updates += 1

@@ -61,3 +61,14 @@ def test_groups_of_an_expression_cost_nothing_as_nobody_asks_what_they_caught() 
     begun = time.thread_time()
     assert TopicPattern("(" * 5_000 + "a" + ")" * 5_000).matches(topics("a", *map(str, range(50)))) == {"a"}
     assert time.thread_time() - begun < 1
+
+
+def test_patterns_share_what_they_have_looked_at() -> None:
+    """A set of all topics in each of thousands of groups would be gigabytes."""
+    known = topics("a1", "b")
+    patterns = [TopicPattern(expression, known.topics) for expression in ("a.*", "b")]
+    assert [pattern.matches(known) for pattern in patterns] == [{"a1"}, {"b"}]
+    assert all(pattern._names is known.names and not pattern._found for pattern in patterns)
+    before = patterns[0].matches(known)
+    known.set("c", 1)
+    assert patterns[0].matches(known) is before
