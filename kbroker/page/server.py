@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import gc
+import logging
+import resource
 import socket
 import sys
 
 import uvicorn
 
 from kbroker.page.app import build_app
+from kbroker.page.connections import Connection, Listener
 from kbroker.page.options import PageOptions
 
+log = logging.getLogger(__name__)
+
+BACKLOG = 128
+"""As many are accepted at a time, too: between them the loop serves others."""
 SHUTDOWN_S = 2
 """How long answers that go on (a live tail) may take to end."""
 
@@ -23,11 +30,11 @@ GC_THRESHOLDS = 5_000, 5, 1_000
 def listen(options: PageOptions) -> socket.socket:
     """Return the socket on which the page is served; OSError where that cannot be."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = Listener(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((options.host.strip("[]"), options.port))
-        listener.listen(128)
+        listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise
@@ -45,6 +52,9 @@ def server_of(options: PageOptions) -> uvicorn.Server:
     """Return what serves the page."""
     config = uvicorn.Config(
         build_app(options),
+        http=Connection,
+        loop="asyncio",  # another one would not accept by the listener
+        backlog=BACKLOG,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -59,7 +69,18 @@ def server_of(options: PageOptions) -> uvicorn.Server:
 def serve(options: PageOptions, listener: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM, in a process of its own."""
     server = server_of(options)
+    raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_S)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     server.run(sockets=[listener])
+
+
+def raise_descriptor_limit() -> None:
+    """Take as many descriptors as the system lets us have: each reader of a topic has connections to all brokers."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            log.warning("the limit of open files stays at %d: %s", soft, error)

@@ -1,0 +1,124 @@
+"""Strangers who hold connections, and what is left for others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from kbroker.page import connections
+from kbroker.page.connections import Connection, Listener
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+LIMIT_S = 20
+REQUEST_S = 0.03
+
+
+async def answer_late(scope: Any, receive: Any, send: Any) -> None:
+    """An application that takes its time, and reads no body."""
+    await asyncio.sleep(3 * REQUEST_S)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[int]:
+    """Serve; gives the port."""
+    config = uvicorn.Config(answer_late, http=Connection)
+    config.load()
+    state = ServerState()
+    with Listener(socket.AF_INET) as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = await asyncio.get_running_loop().create_server(lambda: Connection(config, state, {}), sock=listener)
+        port = listener.getsockname()[1]
+        try:
+            yield port
+        finally:
+            server.close()
+            for each in list(state.connections):
+                each.transport.abort()
+            await asyncio.gather(*state.tasks)
+
+
+async def ended(port: int, *pieces: bytes, pause_s: float = 0.01) -> bytes:
+    """Send pieces one after the other, and return what came until the end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with contextlib.suppress(OSError):
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(pause_s)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([b"G", b"E", b"T", b" /"], id="half a head"),
+        pytest.param([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n", b"abc"], id="half a body"),
+    ],
+)
+async def test_who_does_not_ask_in_time_is_ended(monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]) -> None:
+    monkeypatch.setattr(connections, "REQUEST_S", REQUEST_S)
+    async with serving() as port:
+        with contextlib.suppress(ConnectionResetError):
+            assert await ended(port, *pieces) == b""
+
+
+async def test_an_answer_may_take_longer_than_its_request_and_the_next_request_has_a_limit_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "REQUEST_S", REQUEST_S)
+    async with serving() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET)
+        async with asyncio.timeout(LIMIT_S):
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+            writer.write(GET[:9])
+            assert await reader.read() == b""
+            writer.close()
+
+
+async def is_turned_away(client: socket.socket) -> bool:
+    """Whether a request is answered with the connection's end."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await loop.sock_sendall(client, GET)
+            return await loop.sock_recv(client, 1) == b""
+    except (ConnectionResetError, BrokenPipeError):
+        return True
+
+
+async def test_one_address_holds_not_all_places(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connections, "MOST_OF_ADDRESS", 3)
+    monkeypatch.setattr(connections, "MOST", 4)
+    async with serving() as port:
+        with contextlib.ExitStack() as open_here:
+
+            def connect(address: str) -> socket.socket:
+                client = socket.create_connection(("127.0.0.1", port), source_address=(address, 0))
+                client.setblocking(False)
+                return open_here.enter_context(client)
+
+            silent = [connect("127.0.0.1") for _ in range(3)]
+            assert await is_turned_away(connect("127.0.0.1")), "its address has as many as it may have"
+            assert not await is_turned_away(connect("127.0.0.2"))
+            assert await is_turned_away(connect("127.0.0.3")), "all have as many as there may be"
+            assert caplog.text.count("is turned away") == 1
+            silent[0].close()
+            async with asyncio.timeout(LIMIT_S):
+                while await is_turned_away(connect("127.0.0.1")):  # noqa: ASYNC110 - the system tells nobody
+                    await asyncio.sleep(0.01)
