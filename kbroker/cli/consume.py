@@ -1,6 +1,7 @@
 """`kbroker topic consume`: records to standard output, with kcat's habits, or as rows of a file."""
 
 import contextlib
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -137,7 +138,7 @@ def consume(
         in_group = group is not None
         ends = job.join(names, position) if in_group else begin(consumer, names, partition, position, until_ms)
         goes_on = not exit_at_end and until_ms is None
-        with _opened(to) as stream:
+        with opened(to) as stream:
             if output_format == "table":
                 typer.echo(_table_heading())
             sink = _sink(stream, kind, writer, unpack)
@@ -214,12 +215,17 @@ def _sink(stream: IO[bytes], kind: FileFormat | None, writer: "Writer | None", u
 
 
 @contextlib.contextmanager
-def _opened(to: Path | None) -> Iterator[IO[bytes]]:
-    if to is None:
+def opened(to: Path | None) -> Iterator[IO[bytes]]:
+    """Yield the file, or standard output: what takes all that it is given to write, or raises."""
+    if to is not None:
+        with to.open("wb") as stream:
+            yield stream
+    elif isinstance(sys.stdout.buffer, io.RawIOBase):
+        # With PYTHONUNBUFFERED: its write() takes only a part when a signal comes or the reader goes.
+        with open(sys.stdout.fileno(), "wb", closefd=False) as stream:
+            yield stream
+    else:
         yield sys.stdout.buffer
-        return
-    with to.open("wb") as stream:
-        yield stream
 
 
 def _table_format(

@@ -1,17 +1,21 @@
 """`kbroker topic consume` on a real broker."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import pytest
 import yaml
 
 from kbroker import Producer
+from kbroker.cli.consume import opened
 from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.cli.commands import fail, kbroker, succeed
 
@@ -104,6 +108,24 @@ def test_a_reader_that_goes_away_is_no_traceback(topic: str) -> None:
     done = subprocess.run(["timeout", "20", "bash", "-c", command], capture_output=True, timeout=60, check=False)
     assert done.stdout == b"value 0\n"
     assert b"Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_noticed_where_output_is_not_buffered(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+
+    def read_a_little() -> None:
+        os.read(reading, 1)
+        os.close(reading)
+
+    reader = threading.Thread(target=read_a_little)
+    reader.start()
+    # Python's own standard output with PYTHONUNBUFFERED, as in most images of containers.
+    with io.TextIOWrapper(cast(BinaryIO, open(writing, "wb", buffering=0)), write_through=True) as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        with pytest.raises(BrokenPipeError), opened(None) as stream:
+            stream.write(b"x" * 1_000_000)
+        monkeypatch.undo()
+    reader.join(10)
 
 
 @pytest.mark.slow
