@@ -14,8 +14,8 @@ The way of a batch:
                                                                          worker thread
 
 Long take recompression, and the check of compressed batches that turn out to be large when they are unpacked: the loop
-does that up to `room_on_loop`, a worker up to WORKER_UNPACK_BYTES; what is larger still takes so much memory and time
-that it is done one at a time.
+does that up to `room_on_loop`, and as long as none takes LONG_CHECK_S, a worker up to WORKER_UNPACK_BYTES; what is
+larger still takes so much memory and time that it is done one at a time.
 
 A batch that begins a transaction waits first, until its coordinator has said that the partition is part of it
 (KIP-890). It takes no turn meanwhile: other producers do not wait with it, and its own sends nothing, for the next
@@ -34,6 +34,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache, partial
+from time import thread_time
 from typing import Any, NamedTuple
 
 from kbroker.cluster.metadata_cache import MetadataCache
@@ -67,6 +68,11 @@ LOOP_UNPACK_RATIO = 16
 LOOP_UNPACK_BYTES = (0, 128 << 10, 768 << 10, 768 << 10, 256 << 10, 1024, 1024, 1024)
 """By codec (none, gzip, snappy, lz4, zstd, unknown ones): takes about a third of a millisecond."""
 USUAL_RATIO = 3
+LONG_CHECK_S = 0.002
+"""Of a compressed batch on the loop: neither its size nor what it unpacks to tell how long it takes, when it consists
+of thousands of empty pieces. Once one has taken so long"""
+IN_WORKERS_MS = 1000
+"""workers check all that is compressed, for so long."""
 WORKER_UNPACK_BYTES = 4 << 20
 """What is compressed may unpack to thousands of times its size."""
 
@@ -104,6 +110,7 @@ class Appender:
         self._clock = clock
         self._steady = steady
         self._unpacking_much = asyncio.Lock()
+        self._in_workers_until_ms = 0
         self.is_leadership_unproven: Callable[[], bool] = lambda: False
         """Asked again where an append has waited: whoever asked before may have stood still since."""
         self.flusher = Flusher(workers.flushing, self._flushed, self._flush_failed)
@@ -150,10 +157,10 @@ class Appender:
         origin: AppendOrigin,
         verified: Verification | None,
     ) -> None:
-        room = room_on_loop(hosted, records) if origin is CLIENT else MAX_PAYLOAD_SIZE
+        room = self._room(hosted, records) if origin is CLIENT else MAX_PAYLOAD_SIZE
         if room and hosted.tail is None and not (hosted.log.disk.pool.pace.signs and hosted.is_slow):
             try:
-                valid = hosted.log.validate(records, now_ms, origin, room)
+                valid = self._validate(hosted, records, now_ms, origin, room)
                 result = hosted.log.append_valid(valid, hosted.state.leader_epoch, now_ms, origin, verified)
                 self._written(hosted, result, acks, answer, place)
                 return
@@ -165,6 +172,27 @@ class Appender:
         answer.expect(place)
         waiting = _Waiting(hosted, records, acks, now_ms, answer, place, origin, verified)
         hosted.tail = asyncio.ensure_future(self._append_later(waiting, room, hosted.tail))
+
+    def _room(self, hosted: HostedPartition, records: Any) -> int:
+        """How many bytes a client's batch may unpack to for the loop to check it, as things are."""
+        room = room_on_loop(hosted, records)
+        is_compressed = 0 < room < MAX_PAYLOAD_SIZE
+        if is_compressed and len(records) > SMALL_COMPRESSED_BYTES and self._steady() < self._in_workers_until_ms:
+            return 0
+        return room
+
+    def _validate(
+        self, hosted: HostedPartition, records: Any, now_ms: int, origin: AppendOrigin, room: int
+    ) -> ValidBatch:
+        """Check a batch on the loop; UnpacksToMore where it has no room for that."""
+        if room >= MAX_PAYLOAD_SIZE:
+            return hosted.log.validate(records, now_ms, origin, room)
+        began = thread_time()
+        try:
+            return hosted.log.validate(records, now_ms, origin, room)
+        finally:
+            if thread_time() - began > LONG_CHECK_S:
+                self._in_workers_until_ms = self._steady() + IN_WORKERS_MS
 
     def append_then(
         self,
@@ -285,9 +313,9 @@ class Appender:
         validate = hosted.log.validate
         run = asyncio.get_running_loop().run_in_executor
         try:
-            if room:
+            if room and (origin is not CLIENT or self._room(hosted, records)):
                 with suppress(UnpacksToMore):
-                    return validate(records, now_ms, origin, room)
+                    return self._validate(hosted, records, now_ms, origin, room)
             with suppress(UnpacksToMore):
                 return await run(self._workers.preparing, validate, records, now_ms, origin, WORKER_UNPACK_BYTES)
             async with self._unpacking_much:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +18,10 @@ import pytest
 from kbroker.handlers.produce import produce
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.replication import StopReplicaRequest
+from kbroker.protocol.records.checksum import crc32c
 from kbroker.protocol.records.compression import CompressionType
 from kbroker.protocol.records.record import Record, encode_batch
-from kbroker.replica.appending import room_on_loop
+from kbroker.replica.appending import IN_WORKERS_MS, room_on_loop
 from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.workers import Workers
 from kbroker.segment.disk_pace import SLOW_S
@@ -106,6 +109,35 @@ async def test_the_more_a_batch_unpacks_to_the_farther_from_the_loop_it_is_check
         await asyncio.wait_for(answer.future, 20)
     assert isinstance(answer.results[0], AppendResult)
     assert pool.count == workers
+    await played.close()
+
+
+async def test_once_a_batch_takes_the_loop_long_to_check_workers_check_for_a_while(tmp_path: Path) -> None:
+    threads = Workers()
+    threads.preparing = pool = CountingPool()
+    played = Played(tmp_path, workers=threads)
+    await played.lead()
+    batch = encode_batch([Record(0, 1_000, 0, b"key", bytes(1_000))], CompressionType.GZIP)
+    empty_pieces = bytearray(batch[:61] + gzip.compress(b"") * 2_000)
+    struct.pack_into(">i", empty_pieces, 8, len(empty_pieces) - 12)
+    struct.pack_into(">I", empty_pieces, 17, crc32c(empty_pieces[21:]))
+    random = encode_batch([Record(0, 1_000, 0, b"key", os.urandom(1_000))], CompressionType.GZIP)
+
+    async def appended(records: bytearray) -> int:
+        """Append; returns how often workers were asked."""
+        before = pool.count
+        answer = DelayedAnswer(5000, list)
+        played.replicas.append(TOPIC, 0, bytearray(records), 1, 0, answer)
+        if answer.future is not None:
+            await asyncio.wait_for(answer.future, 20)
+        return pool.count - before
+
+    assert await appended(random) == 0
+    assert await appended(empty_pieces) == 0, "nobody knew, and it is refused"
+    assert await appended(empty_pieces) > 0
+    assert (await appended(random), await appended(batch)) == (1, 0), "what is small is quicker here all the same"
+    played.now += IN_WORKERS_MS
+    assert await appended(random) == 0
     await played.close()
 
 
