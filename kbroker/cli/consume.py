@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kbroker.cli.file_formats import FileFormat, file_format, need_pyarrow
-from kbroker.cli.interrupts import interrupts
+from kbroker.cli.interrupts import INTERRUPTED, interrupts
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from kbroker.cli.profiles import chosen_bootstrap, settings_for
 from kbroker.cli.record_copy import Copy, Ends, Sink, TextSink
@@ -142,7 +142,9 @@ def consume(
             if output_format == "table":
                 typer.echo(_table_heading())
             sink = _sink(stream, kind, writer, unpack)
-            job.run(sink, None if goes_on else ends, count, ", ".join(names), to)
+            is_whole = job.run(sink, None if goes_on else ends, count, ", ".join(names), to)
+    if not is_whole:
+        raise typer.Exit(INTERRUPTED)
 
 
 def topic_names(texts: Sequence[str], bootstrap: str) -> list[str]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.2
 FLUSH_SECONDS = 1.0
 """How long rows wait for others before they are written to a file that is read by lines."""
+SILENT_SECONDS = 10.0
+"""How long nothing may come of what is there to read before its leaders are asked whether it will."""
 Ends = dict["TopicPartition", int]
 
 
@@ -76,8 +78,8 @@ class Copy:
         at_end = new if position.kind == "end" else set()
         return {each: end for each, end in ends.items() if end > first[each] and each not in at_end}
 
-    def run(self, sink: Sink, ends: Ends | None, count: int | None, topic: str, to: Path | None) -> None:
-        """Copy, close the sink, commit; with a file, say how many."""
+    def run(self, sink: Sink, ends: Ends | None, count: int | None, topic: str, to: Path | None) -> bool:
+        """Copy, close the sink, commit; with a file, say how many. Returns False where Ctrl-C came before the end."""
         from kbroker.cli.progress import progress_bar
 
         sys.stdout.flush()
@@ -87,7 +89,7 @@ class Copy:
         try:
             try:
                 with bar as show:
-                    self._copy(sink, ends, count, show)
+                    is_whole = self._copy(sink, ends, count, show)
             finally:
                 self._sink = None
                 sink.close()
@@ -102,6 +104,7 @@ class Copy:
             print(f"{self._written} of {self._read} records are what was asked for", file=sys.stderr)
         if to is not None:
             print(f"{self._written} record{'' if self._written == 1 else 's'} written to {to}", file=sys.stderr)
+        return is_whole
 
     def _total(self, ends: Ends | None, count: int | None) -> int | None:
         """Say how many records there are to copy, where that is known."""
@@ -110,22 +113,40 @@ class Copy:
         left = sum(max(0, end - self._consumer.position(partition)) for partition, end in ends.items())
         return left if count is None else min(left, count)
 
-    def _copy(self, sink: Sink, ends: Ends | None, count: int | None, show: Callable[[int], None]) -> None:
-        """Copy until there were `count`, or to each of `ends` (None: for ever), or until Ctrl-C.
+    def _copy(self, sink: Sink, ends: Ends | None, count: int | None, show: Callable[[int], None]) -> bool:
+        """Copy until there were `count`, or to each of `ends` (None: for ever); False where Ctrl-C came before.
 
         A member of a group ends when what it has been given is read; it writes all of it, as all of it is committed.
         """
         read = self._reader(sink)
-        while not self._stop and (ends is None or not self._reached(ends)):
+        came_at = time.monotonic()
+        while ends is None or not self._reached(ends):
+            if self._stop:
+                return ends is None and count is None
+            before = self._read
             records = self._next(read, ends, None if count is None else count - self._written)
             if len(records):
                 sink.write(records)
                 self._written += len(records)
                 show(self._written)
             if self._written == count:
-                return
+                return True
+            if self._read != before:
+                came_at = time.monotonic()
+            elif ends is not None and time.monotonic() >= came_at + SILENT_SECONDS:
+                self._ask_for(ends)
+                came_at = time.monotonic()
             if time.monotonic() >= self._flushed_at + FLUSH_SECONDS:
                 self.pass_on()
+        return True
+
+    def _ask_for(self, ends: Ends) -> None:
+        """Nothing has come for long: raise where a partition has no leader, else say what is waited for."""
+        left = {each: at for each, at in self._consumer.positions.items() if each in ends and at < ends[each]}
+        with contextlib.suppress(KeyboardInterrupt), self._stop.raising():
+            self._consumer.end_offsets(left)
+            for each, at in sorted(left.items()):
+                print(f"waiting for {each}, read up to {at} of {ends[each]}", file=sys.stderr)
 
     def _next(self, read: Callable[..., Any], ends: Ends | None, limit: int | None) -> Any:
         """Read some records that are wanted, at most `limit`."""

@@ -1,18 +1,25 @@
 """`kbroker topic consume --to` and `--group` on a real broker."""
 
+import io
 import json
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kbroker import Admin
+from kbroker import Admin, Consumer, Record
+from kbroker.cli.consume import begin
+from kbroker.cli.interrupts import Interrupts
+from kbroker.cli.positions import StartPosition
+from kbroker.cli.record_copy import Copy, TextSink
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import KafkaError
 from tests.kbroker.cli.commands import fail, kbroker, succeed
 
 pa = pytest.importorskip("pyarrow")
@@ -33,6 +40,14 @@ def topic(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, topic_name: st
 @pytest.fixture
 def group(topic: str) -> str:
     return f"group-of-{topic}"
+
+
+def values(records: Sequence[Record]) -> bytes:
+    return b"".join(record.value or b"" for record in records)
+
+
+def never() -> Interrupts:
+    return Interrupts(second_raises=False)
 
 
 def lag(broker: BrokerProcess, group: str, topic: str) -> int:
@@ -188,6 +203,52 @@ def test_ctrl_c_ends_a_file_as_it_should_end(
     assert lag(broker, group, topic) == 30 - count
     if name == "out.parquet":
         assert parquet.read_table(name).num_rows == count
+
+
+@pytest.mark.slow
+def test_a_leader_that_goes_away_ends_what_has_an_end(
+    own_broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.cli.record_copy.SILENT_SECONDS", 0.3)
+    succeed("topic", "create", topic_name, "-b", own_broker.bootstrap)
+    succeed("topic", "produce", topic_name, "-b", own_broker.bootstrap, given=(b"x" * 999 + b"\n") * 1000)
+    written = io.BytesIO()
+    with Consumer(own_broker.bootstrap, fetch_max_bytes=10_000, request_timeout_ms=1000) as consumer:
+        ends = begin(consumer, [topic_name], None, StartPosition("start"))
+        own_broker.kill()
+        with pytest.raises((KafkaError, OSError)):
+            Copy(consumer, never(), commits=False).run(TextSink(written, values), ends, None, topic_name, None)
+    assert len(written.getvalue()) < 1000 * 999
+
+
+def test_ctrl_c_before_the_end_is_no_end(topic: str, broker: BrokerProcess) -> None:
+    stop = never()
+    written = io.BytesIO()
+    with Consumer(broker.bootstrap) as consumer:
+        ends = begin(consumer, [topic], [0], StartPosition("start"))
+        stop.on_signal(signal.SIGINT, None)
+        job = Copy(consumer, stop, commits=False)
+        assert not job.run(TextSink(written, values), ends, None, topic, None)
+        assert not job.run(TextSink(written, values), None, 50, topic, None)
+        assert job.run(TextSink(written, values), None, None, topic, None)
+    assert written.getvalue() == b""
+
+
+def test_what_does_not_come_is_named(
+    topic: str, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kbroker.cli.record_copy.SILENT_SECONDS", 0)
+    monkeypatch.setattr("kbroker.cli.record_copy.POLL_SECONDS", 0.01)
+    stop = never()
+    with Consumer(broker.bootstrap) as consumer:
+        ends = begin(consumer, [topic], [0], StartPosition("end"))
+        (end,) = ends.values()
+        timer = threading.Timer(0.2, stop.on_signal, (signal.SIGINT, None))
+        timer.start()
+        job = Copy(consumer, stop, commits=False)
+        assert not job.run(TextSink(io.BytesIO(), values), dict.fromkeys(ends, end + 5), None, topic, None)
+        timer.join(10)
+    assert f"waiting for {topic}-0, read up to {end} of {end + 5}\n" in capsys.readouterr().err
 
 
 def test_a_table_of_the_topic_says_how_far_it_is_on_a_terminal(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
