@@ -1,7 +1,8 @@
 """Serves the metrics by HTTP, at /metrics, from threads of its own: also when the event loop is held up.
 
     GET /metrics    Prometheus' text format, gzipped where that is accepted
-    bounds          MOST_CLIENTS at once, others are turned away; READ_S to ask, and for each piece of the answer
+    bounds          MOST_CLIENTS at once, MOST_OF_ADDRESS of them from one address: others are told 503;
+                    ASK_S for the whole request, and ANSWER_S to take the whole answer
     together        who asks while somebody else's answer is gathered gets the same one
 
 It is for those who may see the names of all topics and groups: there is no log-in, so it belongs on loopback or into
@@ -11,6 +12,7 @@ a network of the operators.
 from __future__ import annotations
 
 import gzip
+import io
 import logging
 import socket
 import threading
@@ -30,8 +32,15 @@ from kbroker.metrics.sources import Sources
 log = logging.getLogger(__name__)
 
 MOST_CLIENTS = 8
+MOST_OF_ADDRESS = 4
+"""So that who holds its places shuts nobody else out."""
 NO_HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
-READ_S = 5.0
+NO_PLACE = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n"
+    b"as many ask for the metrics as may at once: %d, %d of them from one address\n"
+)
+ASK_S = 5.0
+ANSWER_S = 30.0
 POLL_S = 0.1
 """How soon a listener ends."""
 FRESH_S = 0.5
@@ -131,10 +140,13 @@ class Page:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128
+    """Who finds the queue full tries again after a second."""
 
     def __init__(self, page: Page, host: str, port: int) -> None:
         self.page = page
-        self._free = threading.BoundedSemaphore(MOST_CLIENTS)
+        self._clients: dict[socket.socket, str] = {}
+        """Those who are being served, with their addresses."""
         self.address_family = socket.AF_INET6 if not host or ":" in host else socket.AF_INET
         if not host and not socket.has_dualstack_ipv6():
             self.address_family, host = socket.AF_INET, "0.0.0.0"
@@ -152,28 +164,51 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve in a thread, if not too many are being served."""
-        if not self._free.acquire(blocking=False):
+        address = client_address[0]
+        served = list(self._clients.values())
+        if len(served) >= MOST_CLIENTS or served.count(address) >= MOST_OF_ADDRESS:
+            _turn_away(request)
             self.shutdown_request(request)
             return
+        self._clients[request] = address
         super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One client's request."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+    def shutdown_request(self, request: Any) -> None:
+        """Give the place back, too: here each connection ends, however it went."""
+        self._clients.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that has gone is no news."""
         log.debug("serving metrics to %s failed", client_address, exc_info=True)
 
 
+class _Arriving(io.RawIOBase):
+    """What a client sends until a moment: who sends a byte now and then has no more time than who sends nothing."""
+
+    def __init__(self, connection: socket.socket, until: float) -> None:
+        self._connection = connection
+        self._until = until
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises TimeoutError."""
+        _wait_until(self._connection, self._until)
+        return self._connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = READ_S
     server_version = "kbroker"
     sys_version = ""
+
+    def setup(self) -> None:
+        """Have the time to ask begin."""
+        super().setup()
+        self.rfile = io.BufferedReader(_Arriving(self.connection, monotonic() + ASK_S))
 
     def handle_one_request(self) -> None:
         """Read a request and answer it; who begins with what is no letter, as a Kafka client, is told at once."""
@@ -212,12 +247,31 @@ class _Handler(BaseHTTPRequestHandler):
             pieces = [gzip.compress(piece, compresslevel=1) for piece in pieces]  # members of one stream
             self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Length", str(sum(map(len, pieces))))
+        until = monotonic() + ANSWER_S
+        _wait_until(self.connection, until)
         self.end_headers()
         for piece in pieces:
+            _wait_until(self.connection, until)
             self.wfile.write(piece)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Not a line for each scrape."""
+
+
+def _wait_until(connection: socket.socket, moment: float) -> None:
+    """Have the next call on a connection wait no longer."""
+    connection.settimeout(max(moment - monotonic(), 0.001))
+
+
+def _turn_away(connection: socket.socket) -> None:
+    """Say why, without waiting: in the thread that accepts."""
+    connection.setblocking(False)
+    try:
+        connection.send(NO_PLACE % (MOST_CLIENTS, MOST_OF_ADDRESS))
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1 << 16)  # what was not read would have the answer thrown away
+    except OSError:
+        log.debug("who is turned away has gone", exc_info=True)
 
 
 def _bracketed(host: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import logging
 import socket
@@ -9,6 +10,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from time import monotonic, sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,16 +64,84 @@ def test_a_client_that_speaks_no_http_is_told_so_at_once(serving: MetricsListene
     assert answer.startswith(b"HTTP/1.1 400 ")
 
 
-def test_silent_clients_take_no_more_than_their_places(serving: MetricsListener) -> None:
+def address_of(serving: MetricsListener) -> tuple[str, int]:
     host, port = serving.addresses[0].removeprefix("http://").removesuffix("/metrics").split(":")
-    silent = [socket.create_connection((host, int(port)), timeout=20) for _ in range(MOST_CLIENTS)]
-    try:
-        one_more = socket.create_connection((host, int(port)), timeout=20)
-        with one_more:
-            assert one_more.recv(1) == b"", "it is turned away at once"
-    finally:
-        for each in silent:
-            each.close()
+    return host, int(port)
+
+
+def all_that_comes(client: socket.socket) -> bytes:
+    """Read until the end of a connection, however it ends."""
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while more := client.recv(1 << 20):
+            found += more
+    return found
+
+
+@pytest.mark.parametrize("places", ["MOST_CLIENTS", "MOST_OF_ADDRESS"])
+def test_silent_clients_take_no_more_than_their_places(
+    serving: MetricsListener, monkeypatch: pytest.MonkeyPatch, places: str
+) -> None:
+    monkeypatch.setattr(listener_module, places, 3)
+    with contextlib.ExitStack() as open_here:
+        silent = [open_here.enter_context(socket.create_connection(address_of(serving), timeout=20)) for _ in range(3)]
+        one_more = open_here.enter_context(socket.create_connection(address_of(serving), timeout=20))
+        assert all_that_comes(one_more).startswith(b"HTTP/1.1 503 "), "it is turned away at once"
+        silent[0].close()
+        until_served(serving.addresses[0])
+
+
+def test_one_address_leaves_places_to_others(serving: MetricsListener) -> None:
+    host, port = address_of(serving)
+    with contextlib.ExitStack() as open_here:
+        for _ in range(MOST_CLIENTS):
+            open_here.enter_context(socket.create_connection((host, port), timeout=20))
+        elsewhere = socket.create_connection((host, port), timeout=20, source_address=("127.0.0.2", 0))
+        open_here.enter_context(elsewhere).sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert all_that_comes(elsewhere).startswith(b"HTTP/1.0 200 ")
+
+
+def until_served(url: str) -> None:
+    """Wait until there is a place."""
+    for _ in range(2000):
+        with contextlib.suppress(OSError):
+            assert fetch_text(url) == "a 1\nb 2\n"
+            return
+        sleep(0.01)
+    raise AssertionError("no place came free")
+
+
+def test_who_sends_a_byte_now_and_then_is_ended_as_who_sends_none(
+    serving: MetricsListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "ASK_S", 0.1)
+    with socket.create_connection(address_of(serving), timeout=20) as slow:
+        slow.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            for _ in range(400):
+                slow.sendall(b"a")
+                sleep(0.03)
+            raise AssertionError("it is served for as long as it likes")
+
+
+def test_who_takes_the_answer_slowly_is_ended_though_each_piece_is_taken_in_time(
+    serving: MetricsListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = [bytes(1 << 18)] * 64
+    monkeypatch.setattr(listener_module, "ANSWER_S", 0.1)
+    monkeypatch.setattr(listener_module, "gather", lambda sources: pieces)
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        slow.settimeout(20)
+        slow.connect(address_of(serving))
+        slow.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        found, began = 0, monotonic()
+        with contextlib.suppress(ConnectionResetError):
+            while more := slow.recv(1 << 14):
+                found += len(more)
+                if monotonic() < began + 0.2:
+                    sleep(0.01)
+        assert found < 64 << 18
 
 
 def test_a_failure_is_answered_and_logged(
