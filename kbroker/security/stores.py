@@ -2,6 +2,7 @@
 
 A key store holds the own private key and its certificates, a trust store those of the authorities that are trusted.
 Java reads PKCS12 and JKS by either name; so does this. Both need libraries of the extra `security`, PEM does not.
+Of a key in a trust store Java trusts the key's own certificate, and none of those that vouch for it.
 """
 
 from __future__ import annotations
@@ -249,7 +250,9 @@ def _jks_key(data: bytes, password: str, key_password: str) -> KeyMaterial:
 
 
 def _jks_certificates(data: bytes, password: str | None) -> tuple[bytes, ...]:
-    return tuple(bytes(entry.cert) for entry in _jks(data, password or None).certs.values())
+    store = _jks(data, password or None)
+    own = [bytes(entry.cert_chain[0][1]) for entry in store.private_keys.values() if entry.cert_chain]
+    return (*own, *(bytes(entry.cert) for entry in store.certs.values()))
 
 
 # -- PKCS12 ---------------------------------------------------------------------------------------------------------
@@ -263,10 +266,10 @@ def _pkcs12(data: bytes, password: str | None) -> Any:
     return pkcs12.load_pkcs12(data, password.encode() if password else None)
 
 
-def _der(certificate: Any) -> bytes:
+def _der(entry: Any) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    encoded: bytes = certificate.public_bytes(Encoding.DER)
+    encoded: bytes = entry.certificate.public_bytes(Encoding.DER)
     return encoded
 
 
@@ -276,18 +279,35 @@ def _pkcs12_key(data: bytes, password: str) -> KeyMaterial:
     store = _pkcs12(data, password)
     if store.key is None or store.cert is None:
         raise StoreError("it holds no private key with a certificate")
-    chain = [store.cert.certificate]
-    others = [each.certificate for each in store.additional_certs]
-    while others:  # in the order of who signed whom, as TLS wants it
-        signer = next((each for each in others if each.subject == chain[-1].issuer), None)
-        if signer is None:
-            break
-        others.remove(signer)
-        chain.append(signer)
     der = store.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-    return KeyMaterial(_key_pem(der), None, tuple(map(_der, chain)))
+    return KeyMaterial(_key_pem(der), None, tuple(map(_der, _chain_and_others(store)[0])))
 
 
 def _pkcs12_certificates(data: bytes, password: str | None) -> tuple[bytes, ...]:
     store = _pkcs12(data, password)
-    return tuple(_der(each.certificate) for each in store.additional_certs)
+    if store.cert is None:
+        return tuple(map(_der, store.additional_certs))
+    chain, others = _chain_and_others(store)
+    return tuple(map(_der, [chain[0], *filter(_is_entry, others)]))
+
+
+def _chain_and_others(store: Any) -> tuple[list[Any], list[Any]]:
+    """The certificates of the store's key, in the order of who signed whom, as TLS wants it; and those that are left.
+
+    What is in a chain and an entry of its own is there twice.
+    """
+    chain = [store.cert]
+    others = sorted(store.additional_certs, key=_is_entry)
+    signer = store.cert
+    while signer is not None and signer.certificate.subject != signer.certificate.issuer:
+        issuer = signer.certificate.issuer
+        signer = next((each for each in others if each.certificate.subject == issuer), None)
+        if signer is not None:
+            others.remove(signer)
+            chain.append(signer)
+    return chain, others
+
+
+def _is_entry(certificate: Any) -> bool:
+    """Whether it stands for itself, by an alias: Java names what vouches for a key by its subject, OpenSSL does not."""
+    return bool(certificate.friendly_name) and b"=" not in certificate.friendly_name

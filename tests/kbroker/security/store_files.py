@@ -6,6 +6,7 @@ import jks
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate
 
 from tests.fixtures.certificates import PASSWORD, Authority, Identity
 
@@ -17,13 +18,13 @@ def der(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(DER)
 
 
-def pkcs12_file(folder: Path, identity: Identity, authority: Authority) -> Path:
-    """A key store."""
+def pkcs12_file(folder: Path, identity: Identity, *others: Authority | tuple[x509.Certificate, str | None]) -> Path:
+    """A key store, with other certificates, which may have names."""
     file = folder / "key.p12"
     how = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
-    file.write_bytes(
-        pkcs12.serialize_key_and_certificates(b"me", identity.key, identity.certificate, [authority.certificate], how)
-    )
+    pairs = [(each.certificate, None) if isinstance(each, Authority) else each for each in others]
+    named = [PKCS12Certificate(certificate, name.encode() if name else None) for certificate, name in pairs]
+    file.write_bytes(pkcs12.serialize_key_and_certificates(b"me", identity.key, identity.certificate, named, how))
     return file
 
 

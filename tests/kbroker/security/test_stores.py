@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import jks
 import pytest
 from cryptography.hazmat.primitives import serialization
 
@@ -46,6 +47,36 @@ def test_a_store_is_read_by_what_it_is_whatever_it_is_called(
         assert found.key.split() == key_pem(broker_identity.key).decode().split()
     for password in (STORE_PASSWORD, None):
         assert TrustStore(kind, str(trusted), password).load() == (der(authority.certificate),)
+
+
+def test_of_a_key_store_its_own_certificate_is_trusted_and_not_who_vouches_for_it(
+    broker_identity: Identity, authority: Authority, tmp_path: Path
+) -> None:
+    java, _ = jks_files(tmp_path, broker_identity, authority)
+    for file in (java, pkcs12_file(tmp_path, broker_identity, authority)):
+        assert TrustStore(location=str(file), password=STORE_PASSWORD).load() == (der(broker_identity.certificate),)
+
+
+def test_beside_a_key_those_are_trusted_that_are_entries_of_their_own(
+    broker_identity: Identity, authority: Authority, tmp_path: Path
+) -> None:
+    """As Java's keytool names them: entries by their alias, what belongs to the chain of a key by its subject."""
+    other = Authority(tmp_path / "other", "others")
+    own, chain = der(broker_identity.certificate), (authority.certificate, "CN=authority of tests")
+    unnamed, second_chain = (other.certificate, None), (other.certificate, "CN=authority of others")
+    also_trusted, named_by_openssl = (other.certificate, "others"), (authority.certificate, "our authority")
+    expected = {
+        (chain, also_trusted): {own, der(other.certificate)},
+        (named_by_openssl, chain): {own, der(authority.certificate)},
+        (named_by_openssl,): {own},
+        (chain, unnamed): {own},
+        (chain, second_chain): {own},
+    }
+    for others, trusted in expected.items():
+        file = pkcs12_file(tmp_path, broker_identity, *others)
+        found = TrustStore(location=str(file), password=STORE_PASSWORD).load()
+        assert found is not None
+        assert set(found) == trusted, others
 
 
 @pytest.mark.slow
@@ -114,8 +145,10 @@ def test_a_wrong_password_or_garbage_is_told_without_the_password(
         assert "sesame" not in str(raised.value)
     with pytest.raises(StoreError, match="holds no private key"):
         KeyStore(location=str(trusted), password=STORE_PASSWORD).load()
+    empty = tmp_path / "empty.jks"
+    jks.KeyStore.new("jks", []).save(str(empty), STORE_PASSWORD)
     with pytest.raises(StoreError, match="holds no certificate"):
-        TrustStore(location=str(java), password=STORE_PASSWORD).load()
+        TrustStore(location=str(empty), password=STORE_PASSWORD).load()
 
 
 def test_secrets_are_not_shown() -> None:
