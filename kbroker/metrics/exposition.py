@@ -37,18 +37,16 @@ class Exposition:
         """Add one sample; `values` of its labels."""
         self.lines(family).append(family.sample(value, *values))
 
-    def add_summary(self, family: Family, distribution: Distribution, *values: str, count: int | None = None) -> None:
-        """Add quantiles, count and sum; `count` where only some were looked at."""
+    def add_summary(self, family: Family, distribution: Distribution, *values: str) -> None:
+        """Add quantiles, count and sum: of the same values, or what the sum grows by is not what the count grew for."""
         lines = self.lines(family)
         quantiles = distribution.quantiles(self.now)
         labels = (*family.labels, "quantile")
         for label, value in zip(QUANTILE_LABELS, quantiles, strict=True):
             lines.append(f"{family.name}{label_text(labels, (*values, label))} {round(value, 3)!r}")
-        counted = distribution.count
-        total = distribution.sum if count is None or not counted else distribution.sum * count / counted
         own = label_text(family.labels, values)
-        lines.append(f"{family.name}_sum{own} {number(float(total))}")
-        lines.append(f"{family.name}_count{own} {number(counted if count is None else count)}")
+        lines.append(f"{family.name}_sum{own} {number(distribution.sum)}")
+        lines.append(f"{family.name}_count{own} {number(distribution.count)}")
 
     def let_others_in(self) -> None:
         """Give up the interpreter for a moment where a turn is over; to be called several times in each."""

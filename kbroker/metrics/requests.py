@@ -60,7 +60,7 @@ def collect(sources: Sources, out: Exposition) -> None:
         _counts(out, requests.name, requests.by_version)
         for error, times in list(requests.errors.items()):
             out.add(ERRORS, times, requests.name, error.name)
-        _times(out, requests.name, requests.times, sum(requests.by_version))
+        _times(out, requests.name, requests.times)
         if requests.from_brokers is not None:
             _fetches(out, requests)
         out.let_others_in()
@@ -74,9 +74,9 @@ def _fetches(out: Exposition, requests: ApiRequests) -> None:
     _counts(out, "FetchConsumer", consumers)
     _counts(out, "FetchFollower", followers)
     if requests.from_consumers is not None and any(consumers):
-        _times(out, "FetchConsumer", requests.from_consumers, sum(consumers))
+        _times(out, "FetchConsumer", requests.from_consumers)
     if any(followers):
-        _times(out, "FetchFollower", requests.from_brokers, sum(followers))
+        _times(out, "FetchFollower", requests.from_brokers)
 
 
 def _counts(out: Exposition, name: str, by_version: Sequence[int]) -> None:
@@ -85,7 +85,7 @@ def _counts(out: Exposition, name: str, by_version: Sequence[int]) -> None:
             out.add(REQUESTS, count, name, str(version))
 
 
-def _times(out: Exposition, name: str, times: Times, count: int) -> None:
+def _times(out: Exposition, name: str, times: Times) -> None:
     families = (
         (QUEUE, times.queue),
         (LOCAL, times.local),
@@ -96,4 +96,4 @@ def _times(out: Exposition, name: str, times: Times, count: int) -> None:
         (REQUEST_BYTES, times.size),
     )
     for family, distribution in families:
-        out.add_summary(family, distribution, name, count=count)
+        out.add_summary(family, distribution, name)

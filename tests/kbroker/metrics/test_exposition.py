@@ -29,8 +29,8 @@ def test_a_summary_has_quantiles_spelled_as_dashboards_ask_for_them() -> None:
     out = Exposition(now=0)
     times = Distribution()
     for _ in range(10):
-        times.add(4.0)
-    out.add_summary(TOTAL, times, "Produce", count=40)
+        times.add(4.0, times=4)
+    out.add_summary(TOTAL, times, "Produce")
     scraped = Scraped(text_of(out))
     quantiles = [labels["quantile"] for name, labels, _ in scraped.samples if "quantile" in labels]
     assert quantiles == ["0.50", "0.75", "0.95", "0.98", "0.99", "0.999"]

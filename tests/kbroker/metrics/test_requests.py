@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from kbroker.metrics import requests
 from kbroker.network.request_times import ApiRequests, Times
 from kbroker.protocol.errors import ErrorCode
@@ -28,3 +30,19 @@ def test_fetches_are_told_in_three_ways_and_silent_apis_not_at_all(played: Playe
     assert found.value(PREFIX + "errors_total", request="Fetch", error="UNKNOWN_SERVER_ERROR") == 1
     assert 6 < found.value(PREFIX + "totaltimems", request="FetchFollower", quantile="0.99") < 10
     assert found.find(PREFIX + "requests_total", request="Metadata") == []
+
+
+def test_sum_and_count_of_the_times_never_fall_while_requests_wait_for_their_answers(played: Played) -> None:
+    fetches = ApiRequests("Fetch", 18)
+    sources = sources_of(played, dispatcher=SimpleNamespace(apis={1: SimpleNamespace(requests=fetches)}))
+    told: list[tuple[float, float]] = []
+    for milliseconds in (5.0, 0.1, 0.2):
+        fetches.by_version[17] += 1
+        for is_answered in (False, True):
+            if is_answered:
+                fetches.times.total.add(milliseconds)
+            found = collected(requests.collect, sources)
+            sums, counts = (found.value(f"{PREFIX}totaltimems_{each}", request="Fetch") for each in ("sum", "count"))
+            told.append((sums, counts))
+    assert told == sorted(told)
+    assert told[-1] == pytest.approx((5.3, 3))
