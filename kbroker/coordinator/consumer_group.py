@@ -38,6 +38,8 @@ from kbroker.coordinator.topic_patterns import TopicPattern, Topics
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.security.authorizer import EVERYTHING, Everything
 
+MUCH = 500
+"""Partitions that are assigned in a millisecond or two."""
 DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))
 
 
@@ -154,6 +156,12 @@ class ConsumerGroup:
         self._advance(member, self._subscribe(member, request, now), request.owned, now)
         tells = request.is_full or member.assigned != before
         return ConsumerAnswer(member.member_id, member.epoch, member.assigned if tells else None)
+
+    def takes_long(self, request: ConsumerHeartbeat) -> bool:
+        """Whether members may have to be assigned anew when this is heard, and there is much to assign."""
+        subscribes = request.topic_names is not None or request.topic_regex is not None
+        may_assign = subscribes or self.epoch > self.target.epoch or self.subscribed.may_have_changed
+        return may_assign and self.subscribed.partitions + len(request.topic_names or ()) > MUCH
 
     def _advance(self, member: ConsumerMember, why: told.Told | None, owned: Partitions | None, now: int) -> None:
         """After what a member said: a new target where one is needed, and the member's next step towards it.
@@ -450,7 +458,7 @@ class ConsumerGroup:
     def restore(self, stored: records.StoredGroup) -> None:
         """Make a fresh group what the log says; `start` it then."""
         self.epoch = stored.epoch
-        self.subscribed.known = stored.topics
+        self.subscribed.take(stored.topics)
         self.members = stored.members
         for member in self.members.values():
             member.topic_names = self.subscribed.same(member.topic_names)

@@ -81,6 +81,7 @@ class GroupCoordinator(GroupKeeper):
         self._chores: set[asyncio.Task[None]] = set()
         self._looks: dict[TopicPattern, asyncio.Future[None]] = {}
         """Expressions that a thread tries on names it has not seen."""
+        self._line = asyncio.Lock()
         self.topic = TopicOnce(OFFSETS_TOPIC)
         self.commits = 0
         """Commit requests that were written."""
@@ -256,9 +257,22 @@ class GroupCoordinator(GroupKeeper):
             return self._heartbeat_after_a_look(group_id, request, behind)
         if not isinstance(group, MixedGroup):
             group = self._newer_group(group_id, group, request)
+        return self._hear_in_line(group_id, request) if group.takes_long(request) else self._hear(group, request)
+
+    def _hear(self, group: MixedGroup, request: ConsumerHeartbeat) -> ConsumerAnswer | Awaitable[ConsumerAnswer]:
         answer = group.heartbeat(request, self._clock())
         written = self._write_changes(group)
         return answer if written is None else _when_written(written, lambda error: _answer_or_raise(answer, error))
+
+    async def _hear_in_line(self, group_id: str, request: ConsumerHeartbeat) -> ConsumerAnswer:
+        """Hear no more than one such member, of all groups, in a turn of the loop."""
+        async with self._line:
+            group, error = self._find(group_id)
+            if not isinstance(group, MixedGroup):
+                raise KafkaError(error or ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            answer = self._hear(group, request)
+            await asyncio.sleep(0)
+        return await finished(answer)
 
     async def _heartbeat_with_pattern(self, group_id: str, request: ConsumerHeartbeat, regex: str) -> ConsumerAnswer:
         """Have a thread look at all topics there are before the member's event."""

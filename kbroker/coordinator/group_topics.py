@@ -25,6 +25,8 @@ class GroupTopics:
     def __init__(self, topics: Topics) -> None:
         self.known: dict[str, tuple[bytes, int]] = {}
         """Subscribed topics that exist: name -> (id, number of partitions)."""
+        self.partitions = 0
+        """How many they have together."""
         self.patterns: dict[str, TopicPattern] = {}
         """By expression: those of the members, and of some that have left until topics are looked at again."""
         self._topics = topics
@@ -88,13 +90,18 @@ class GroupTopics:
             look = member.look = Look(regex, found, self.same(kept.union(new)))
         return look.may
 
+    @property
+    def may_have_changed(self) -> bool:
+        """Whether `refresh` would look."""
+        return self._topics.updates != self._seen_updates
+
     def look_again(self) -> None:
         """Make the next `refresh` look, whether topics have changed or not."""
         self._seen_updates = -1
 
     def refresh(self, members: Collection[ConsumerMember]) -> bool:
         """Look at the topics again when they may have changed; True when those of the group have."""
-        if self._topics.updates == self._seen_updates:
+        if not self.may_have_changed:
             return False
         self._seen_updates = self._topics.updates
         expressions = {member.topic_regex for member in members}
@@ -108,5 +115,10 @@ class GroupTopics:
         known = {name: (topics[name].topic_id, len(topics[name].partitions)) for name in sorted(names)}
         if known == self.known:
             return False
-        self.known = known
+        self.take(known)
         return True
+
+    def take(self, known: dict[str, tuple[bytes, int]]) -> None:
+        """Have these for the topics that exist."""
+        self.known = known
+        self.partitions = sum(count for _, count in known.values())

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from kbroker.coordinator import group_coordinator
-from kbroker.coordinator.consumer_group import ConsumerHeartbeat
+from kbroker.coordinator.consumer_group import MUCH, ConsumerAnswer, ConsumerHeartbeat
 from kbroker.coordinator.group_coordinator import MOST_UNSEEN
+from kbroker.coordinator.mixed_group import MixedGroup
 from kbroker.coordinator.topic_patterns import TopicPattern
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from tests.kbroker.coordinator.conftest import Coordinated
@@ -129,3 +130,33 @@ async def test_expressions_that_take_long_hold_up_no_other_threads(
     finally:
         go_on.set()
     assert [answer.epoch for answer in await asyncio.gather(*joining)] == [1] * 100
+
+
+async def test_of_members_that_are_assigned_much_one_is_heard_in_a_turn_of_the_loop(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await coordinated.lead()
+    turn, heard = 0, []
+    heartbeat = MixedGroup.heartbeat
+
+    def noted(group: MixedGroup, request: ConsumerHeartbeat, now: int) -> ConsumerAnswer:
+        heard.append(turn)
+        return heartbeat(group, request, now)
+
+    monkeypatch.setattr(MixedGroup, "heartbeat", noted)
+
+    async def turns_of(names: frozenset[str]) -> int:
+        """In how many turns five members of as many groups are heard."""
+        nonlocal turn
+        heard.clear()
+        join = ConsumerHeartbeat("m", 0, rebalance_timeout_ms=1000, topic_names=names, owned={})
+        groups = [f"{len(names)}-{number}" for number in range(5)]
+        joins = [asyncio.ensure_future(settled(coordinated.groups.consumer_heartbeat(each, join))) for each in groups]
+        while len(heard) < len(groups):
+            await asyncio.sleep(0)
+            turn += 1
+        assert [(await each).epoch for each in joins] == [1] * 5
+        return len(set(heard))
+
+    assert await turns_of(frozenset({"t"})) == 1
+    assert await turns_of(frozenset(f"t{number}" for number in range(MUCH + 1))) == 5
