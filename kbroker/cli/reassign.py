@@ -13,7 +13,10 @@ from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
 if TYPE_CHECKING:
     from kbroker.cli.replica_plan import Plan
     from kbroker.client.admin import Admin
-    from kbroker.client.types import ResourceType, TopicPartition
+    from kbroker.client.types import ConfigEntry, Reassignment, ResourceType, TopicPartition
+
+    Settings = list[tuple[ResourceType, str, dict[str, str | None]]]
+    """Of topics and brokers: kind, name, values."""
 
 POLL_S = 0.2
 LONGEST_POLL_S = 2.0
@@ -126,9 +129,7 @@ async def _carry_out(
     throttle: int | None,
     wait: bool,
 ) -> None:
-    if throttle is not None:
-        await _set_throttle(admin, current, moves, throttle)
-    await admin.alter_reassignments(moves)
+    await _begin(admin, moves, [] if throttle is None else _throttle(current, moves, throttle))
     if not wait:
         return
     await _wait(admin, list(moves))
@@ -152,17 +153,30 @@ async def _under_way(
     if watch and moves:
         await _wait(admin, list(moves))
         state = "moved"
-    if (cancel or watch) and moves:
-        await _remove_throttle(admin, {each.topic for each in moves})
+    if cancel or watch:
+        # Also of moves that have ended before: nobody else takes it away.
+        await _remove_throttle(admin, topics)
     return [
-        _row(
-            partition,
-            [each for each in move.replicas if each not in move.adding],
-            [each for each in move.replicas if each not in move.removing],
-            state,
-        )
+        _row(partition, [each for each in move.replicas if each not in move.adding], _target(move), state)
         for partition, move in moves.items()
     ]
+
+
+def _target(move: "Reassignment") -> list[int]:
+    return [each for each in move.replicas if each not in move.removing]
+
+
+async def _begin(admin: "Admin", moves: "Plan", throttle: "Settings") -> None:
+    """Set the throttle, then let all move; where nothing does, the throttle is again what it was."""
+    before = [(kind, name, await _own(admin, kind, name, values)) for kind, name, values in throttle]
+    try:
+        await _set(admin, throttle)
+        await admin.alter_reassignments(moves)
+    except Exception:
+        found = await admin.list_reassignments()
+        if not any(each in found and set(_target(found[each])) == set(target) for each, target in moves.items()):
+            await _set(admin, before)
+        raise
 
 
 async def _wait(admin: "Admin", partitions: "Sequence[TopicPartition]") -> None:
@@ -178,11 +192,12 @@ async def _wait(admin: "Admin", partitions: "Sequence[TopicPartition]") -> None:
         show(len(partitions))
 
 
-async def _set_throttle(admin: "Admin", current: "Plan", moves: "Plan", rate: int) -> None:
+def _throttle(current: "Plan", moves: "Plan", rate: int) -> "Settings":
     """As Kafka's tool: leaders' side for the replicas there are, followers' side for those that come."""
     from kbroker.client.types import ResourceType
 
     brokers: set[int] = set()
+    settings: Settings = []
     for topic in {each.topic for each in moves}:
         mine = {each: target for each, target in moves.items() if each.topic == topic}
         sending = [f"{each.partition}:{broker}" for each in mine for broker in current.get(each, ())]
@@ -194,23 +209,42 @@ async def _set_throttle(admin: "Admin", current: "Plan", moves: "Plan", rate: in
         ]
         brokers.update(broker for each, target in mine.items() for broker in (*target, *current.get(each, ())))
         values: Iterable[str] = (",".join(sending), ",".join(coming))
-        await admin.alter_configs(ResourceType.TOPIC, topic, dict(zip(TOPIC_REPLICAS, values, strict=True)))
+        settings.append((ResourceType.TOPIC, topic, dict(zip(TOPIC_REPLICAS, values, strict=True))))
     for broker in sorted(brokers):
-        await admin.alter_configs(ResourceType.BROKER, broker, dict.fromkeys(BROKER_RATES, str(rate)))
+        settings.append((ResourceType.BROKER, str(broker), dict.fromkeys(BROKER_RATES, str(rate))))
+    return settings
 
 
-async def _remove_throttle(admin: "Admin", topics: Iterable[str]) -> None:
-    """Whoever set it: what has moved needs none."""
+async def _remove_throttle(admin: "Admin", topics: Iterable[str] | None) -> None:
+    """Whoever set it: topics (None: all) that do not move need none, and brokers when nothing moves."""
     from kbroker.client.types import ResourceType
 
-    names = [str(broker.id) for broker in (await admin.describe_cluster()).brokers]
-    await _unset(admin, ResourceType.BROKER, names, BROKER_RATES)
-    await _unset(admin, ResourceType.TOPIC, sorted(topics), TOPIC_REPLICAS)
+    moving = {each.topic for each in await admin.list_reassignments()}
+    every = set(await admin.list_topics(include_internal=True))
+    still = sorted(every.intersection(every if topics is None else topics) - moving)
+    await _unset(admin, ResourceType.TOPIC, still, TOPIC_REPLICAS)
+    if not moving:
+        names = [str(broker.id) for broker in (await admin.describe_cluster()).brokers]
+        await _unset(admin, ResourceType.BROKER, names, BROKER_RATES)
 
 
 async def _unset(admin: "Admin", kind: "ResourceType", names: Sequence[str], keys: Sequence[str]) -> None:
-    own = f"DYNAMIC_{kind.name}_CONFIG"
     for name, entries in (await admin.describe_configs(kind, names, keys)).items():
-        set_here = [key for key, entry in entries.items() if entry.source == own]
+        set_here = [key for key, entry in entries.items() if _is_own(kind, entry)]
         if set_here:
             await admin.alter_configs(kind, name, dict.fromkeys(set_here))
+
+
+async def _set(admin: "Admin", settings: "Settings") -> None:
+    for kind, name, values in settings:
+        await admin.alter_configs(kind, name, values)
+
+
+async def _own(admin: "Admin", kind: "ResourceType", name: str, keys: Iterable[str]) -> dict[str, str | None]:
+    """What is set for this one, None where nothing is."""
+    entries = (await admin.describe_configs(kind, [name], list(keys)))[name]
+    return {key: entry.value if _is_own(kind, entry) else None for key, entry in entries.items()}
+
+
+def _is_own(kind: "ResourceType", entry: "ConfigEntry") -> bool:
+    return entry.source == f"DYNAMIC_{kind.name}_CONFIG"

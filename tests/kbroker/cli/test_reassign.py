@@ -1,11 +1,16 @@
 """`kbroker cluster reassign`: what needs no second broker."""
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kbroker import Admin
+from kbroker.cli.reassign import BROKER_RATES, TOPIC_REPLICAS
 from kbroker.dev.broker_process import BrokerProcess
+from tests.fixtures.brokers import MakeCluster
 from tests.kbroker.cli.commands import fail, kbroker, rows, succeed
 
 
@@ -50,6 +55,69 @@ def test_a_plan_for_a_dead_broker_is_refused_by_the_controller(tmp_path: Path, t
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"partitions": [{"topic": topic_name, "partition": 0, "replicas": [9]}]}))
     assert "brokers that are not alive: [9]" in fail("cluster", "reassign", "--plan", str(plan))
+
+
+def throttled(admin: Admin, topic: str) -> list[str | None]:
+    """What holds the topic's replicas back: their lists, and the broker's rates."""
+    lists, rates = admin.describe_configs("topic", [topic])[topic], admin.describe_configs("broker", [1])["1"]
+    return [*(lists[key].value or None for key in TOPIC_REPLICAS), *(rates[key].value for key in BROKER_RATES)]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until the broker has heard of it."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("replicas", [[9], [1, 1]])
+def test_a_plan_that_is_refused_leaves_the_throttle_as_it_was(
+    tmp_path: Path, topic_name: str, broker: BrokerProcess, replicas: list[int]
+) -> None:
+    succeed("topic", "create", topic_name, "-p", "1")
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"partitions": [{"topic": topic_name, "partition": 0, "replicas": replicas}]}))
+    with Admin(broker.bootstrap) as admin:
+        admin.alter_configs("topic", topic_name, {TOPIC_REPLICAS[0]: "0:7"})
+        before = ["0:7", None, *throttled(admin, topic_name)[2:]]
+        until(lambda: throttled(admin, topic_name) == before)
+        fail("cluster", "reassign", "--plan", str(plan), "--throttle", "777")
+        admin.alter_configs("topic", topic_name, {"retention.ms": "777"})  # what the broker hears of after the throttle
+        until(lambda: admin.describe_configs("topic", [topic_name])[topic_name]["retention.ms"].value == "777")
+        assert throttled(admin, topic_name) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["--watch", "--cancel"])
+def test_a_throttle_is_taken_away_when_the_moves_have_ended_before(
+    own_broker: BrokerProcess, topic_name: str, option: str
+) -> None:
+    succeed("topic", "create", topic_name, "-p", "1", "-b", own_broker.bootstrap)
+    with Admin(own_broker.bootstrap) as admin:
+        before = throttled(admin, topic_name)
+        admin.alter_configs("topic", topic_name, dict.fromkeys(TOPIC_REPLICAS, "0:1"))
+        admin.alter_configs("broker", 1, dict.fromkeys(BROKER_RATES, "777"))
+        until(lambda: throttled(admin, topic_name) == ["0:1", "0:1", "777", "777"])
+        succeed("cluster", "reassign", option, "-b", own_broker.bootstrap)
+        until(lambda: throttled(admin, topic_name) == before)
+
+
+@pytest.mark.slow
+def test_a_move_is_taken_back_together_with_its_throttle(
+    make_cluster: MakeCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make_cluster(2, properties={"replica.fetch.max.bytes": "100000"})
+    monkeypatch.setenv("KBROKER_BOOTSTRAP", cluster.bootstrap)
+    with Admin(cluster.bootstrap) as admin:
+        admin.create_topic(topic_name, assignments={0: [1]})
+        succeed("topic", "produce", topic_name, given=(b"x" * 100_000 + b"\n") * 10)
+        before = throttled(admin, topic_name)
+        succeed("cluster", "reassign", topic_name, "--to", "2", "--no-wait", "--throttle", "10")
+        until(lambda: throttled(admin, topic_name) == ["0:1", "0:2", "10", "10"])
+        assert [row["state"] for row in rows("cluster", "reassign", "--cancel")] == ["taken back"]
+        until(lambda: throttled(admin, topic_name) == before)
+        assert rows("cluster", "reassign", "--list") == []
 
 
 @pytest.mark.parametrize(
