@@ -50,6 +50,8 @@ INITIAL, VERSIONS, TOKENS, RAW_TOKENS, COMPLETE, OTHER_MECHANISM, FAILED = (
     "failed",
 )
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
+MOST_ELEMENTS = 100
+"""Of a request that comes before the login, or in its middle: a login has none, and refusals repeat them."""
 LEAST_BETWEEN_LOGINS_S = 1.0
 WRONG_STATE = "a login is under way, or over: this request has no place in it"
 
@@ -196,7 +198,7 @@ class Authentication:
         if not api.min_version <= header.api_version <= api.max_version:
             raise CloseConnection(f"{api.name} version {header.api_version} is not supported, before it has logged in")
         try:
-            return decode(api.request, frame, header.api_version, position, 2_000)
+            return decode(api.request, frame, header.api_version, position, MOST_ELEMENTS)
         except (MalformedMessage, KafkaError) as error:
             raise CloseConnection(f"a {api.name} request cannot be parsed: {error}") from None
 

@@ -291,7 +291,8 @@ class Connection:
                     break
                 if self._refuses_size(buffer, start, size):
                     return None
-            if size > LARGE_FRAME and end - start >= 4 + size and self._server.turn_is_over(monotonic()):
+            is_whole = end - start >= 4 + size
+            if is_whole and (start or size > LARGE_FRAME) and self._has_to_wait(is_first=start == 0):
                 self._rest = bytearray(buffer[start:end])
                 self._resume_later()
                 return None
@@ -309,10 +310,6 @@ class Connection:
                 return None
             if limited:
                 self._release()
-            if start < end and self._server.turn_is_over(self.last_active):
-                self._rest = bytearray(buffer[start:end])
-                self._resume_later()
-                return None
         if start < end:
             self._partial = bytearray(buffer[start:end])
         return None
@@ -401,12 +398,18 @@ class Connection:
 
     def _waits_for_turn(self, buffer: Buffer, start: int, end: int) -> bool:
         """Keep a frame, if it is large, alone in its buffer and may not be served in this turn of the loop."""
-        if end - start <= LARGE_FRAME or not self._server.turn_is_over(monotonic()):
+        if end - start <= LARGE_FRAME or not self._has_to_wait():
             return False
         self.last_active = monotonic()
         self._in_work, self._held, self.state = buffer, memoryview(buffer)[start:end], WORKING
         self._server.loop.call_soon(self._serve_in_turn)
         return True
+
+    def _has_to_wait(self, is_first: bool = True) -> bool:
+        """Whether a frame has to; for the first of a read who has not logged in has waited already."""
+        if self._login_limits is None:
+            return self._server.turn_is_over(monotonic())
+        return not is_first and not self._server.strangers_of(self.listener).have_time()
 
     def _serve_in_turn(self) -> None:
         """Serve the large frame that waits for its turn, or let it wait on."""
@@ -493,10 +496,12 @@ class Connection:
             self.resume()
 
     def _resume_later(self) -> None:
-        """Go on with what is left over in the next turn of the loop."""
+        """Go on with what is left over in the next turn of the loop, or in one of strangers."""
         if not self._is_resuming:
             self._is_resuming = True
-            self._server.loop.call_soon(self._resume_in_turn)
+            is_known = self._login_limits is None
+            later = self._server.loop.call_soon if is_known else self._server.strangers_of(self.listener).wait
+            later(self._resume_in_turn)
 
     def _resume_in_turn(self) -> None:
         self._is_resuming = False
@@ -509,7 +514,7 @@ class Connection:
         if self._frame is None:  # else it is the next frame's memory that is counted
             self._release()
         if self._rest is not None:
-            if len(self._rest) > LARGE_FRAME and self._server.turn_is_over(monotonic()):  # before it is copied
+            if len(self._rest) > LARGE_FRAME and self._has_to_wait():  # before it is copied
                 self._resume_later()
                 return
             rest, self._rest = self._rest, None

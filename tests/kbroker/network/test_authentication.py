@@ -316,6 +316,15 @@ async def test_another_request_during_a_login_is_refused_in_its_own_form() -> No
         assert again.error_code is ErrorCode.ILLEGAL_SASL_STATE
 
 
+async def test_a_request_of_many_elements_during_a_login_is_not_read() -> None:
+    """A login has none: they would cost a stranger's millisecond many times over."""
+    async with one_peer() as client:
+        await client.handshake()
+        topics = [MetadataRequest.MetadataRequestTopic(name="t") for _ in range(101)]
+        client.request(MetadataRequest(topics=topics), 9)
+        assert await client.is_closed(20)
+
+
 async def test_nothing_is_read_while_a_refusal_waits() -> None:
     async with sasl_server() as server, peer(server) as client:
         await client.handshake()

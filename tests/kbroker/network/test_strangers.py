@@ -8,7 +8,7 @@ import logging
 import random
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 from time import monotonic
@@ -19,14 +19,15 @@ import pytest
 
 from kbroker import handlers
 from kbroker.cluster.cluster_features import ClusterFeatures
-from kbroker.network.authentication import Mechanism, SaslListener
+from kbroker.network.authentication import FAILED, TOKENS, VERSIONS, Mechanism, SaslListener
 from kbroker.network.dispatch import Dispatcher
-from kbroker.network.limits import ServerLimits
+from kbroker.network.limits import LARGE_FRAME, ServerLimits
 from kbroker.network.server import Listener, Server
 from kbroker.network.strangers import MOST_WAITING, TURN_S, Strangers
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_request
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from kbroker.security.exchange import OAUTHBEARER, PLAIN, SCRAM_SHA_256, Identity
 from kbroker.security.limited_lines import LINES_EACH, PERIOD_S
@@ -403,3 +404,30 @@ async def test_who_has_logged_in_does_not_wait_for_a_crowd_that_has_not() -> Non
                 await each.receive()
     assert before < 10
     assert len(begun) == 20
+
+
+async def test_what_strangers_send_behind_a_frame_waits_among_strangers_and_is_served_in_its_turn() -> None:
+    async with sasl_server() as server, peer(server) as client:
+        server.sasl["CLIENTS"].max_receive_bytes = 4 * LARGE_FRAME
+        times, waiting = iter([True]), list[Callable[[], None]]()
+        server.strangers.have_time = lambda: next(times, False)  # type: ignore[method-assign]
+        server.strangers.wait = lambda work: waiting.append(work)  # type: ignore[method-assign]
+        server.turn_is_over = lambda now: True  # type: ignore[method-assign]
+        version = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+        handshake = encode_request(SaslHandshakeRequest(mechanism=PLAIN), 1, 8, "test")
+        client.send(joined(encode_request(version, 3, 7, "test")) + joined(handshake))
+        await client.receive()
+        (connection,) = server.connections
+        login: Any = connection._dispatch
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert login.state is VERSIONS
+        (work,) = waiting
+        work()
+        assert login.state is TOKENS
+        waiting.clear()
+        client.request(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t" * 30_000)]), 1)
+        while login.state is TOKENS:
+            await until(lambda: bool(waiting), ENOUGH_S)
+            waiting.pop()()
+        assert login.state is FAILED
