@@ -84,7 +84,9 @@ def _known_errors() -> "Iterator[type[BaseException]]":
     from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
     from kbroker.dev.java import JavaNotFound
     from kbroker.dev.stand_in_zookeeper import StandInError
+    from kbroker.protocol.config_def import ConfigError
 
+    yield ConfigError
     yield ConfigurationError
     yield EmbeddedZooKeeperError
     yield StandInError

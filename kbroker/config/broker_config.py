@@ -170,13 +170,16 @@ BROKER_KEYS: dict[str, ConfigKey] = config_keys(BrokerConfig)
 
 def read_properties(path: Path) -> dict[str, str]:
     """Read a Java properties file; raises OSError, and ConfigError when it is not text."""
+    content = path.read_bytes()
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not a text file in UTF-8: {error}") from None
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        text = content.decode("iso-8859-1")  # as Java reads all such files
+    if "\0" in text:
+        raise ConfigError(f"{path} is not a text file in UTF-8 or ISO-8859-1: it holds a zero byte")
     properties = {}
     for line in _logical_lines(text):
-        match = re.match(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(.*)", line, re.DOTALL)
+        match = re.match(r"((?:\\.|[^\\=: \t\f])+)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
         if match:
             properties[_unescape(match[1])] = _unescape(match[2]).strip()
     return properties
@@ -186,8 +189,9 @@ def _logical_lines(text: str) -> list[str]:
     """Lines without comments; one that ends in an odd number of backslashes goes on in the next."""
     lines: list[str] = []
     continues = False
-    for raw in text.splitlines():
-        line = raw.lstrip()
+    # As Java has it: what else ends a line in Unicode, or is a space there, is text.
+    for raw in re.split(r"\r\n|\r|\n", text):
+        line = raw.lstrip(" \t\f")
         if not continues and (not line or line[0] in "#!"):
             continue
         ends_open = (len(line) - len(line.rstrip("\\"))) % 2 == 1

@@ -9,6 +9,7 @@ from kbroker.cli.errors import CommandFailed, one_line, with_next_step
 from kbroker.client.errors import NotConnected
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
 from kbroker.dev.stand_in_zookeeper import StandInError
+from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from tests.kbroker.cli.commands import fail
 
@@ -24,6 +25,7 @@ from tests.kbroker.cli.commands import fail
         (TimeoutError(), "TimeoutError"),
         (EmbeddedZooKeeperError("no java"), "no java"),
         (StandInError("port taken"), "port taken"),
+        (ConfigError("server.properties: no"), "server.properties: no"),
     ],
 )
 def test_an_error_of_the_world_is_one_line(error: Exception, line: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from kbroker.dev.cluster import known_brokers
 from kbroker.dev.free_ports import free_ports
 from tests.fixtures.zookeeper import ZooKeeperAddress
-from tests.kbroker.cli.commands import kbroker
+from tests.kbroker.cli.commands import fail, kbroker
 
 
 def write_properties(folder: Path, zookeeper: str, port: int) -> Path:
@@ -52,3 +52,9 @@ def test_a_wrong_value_ends_it_with_a_line_that_names_the_key(tmp_path: Path) ->
     assert done.returncode == 1
     assert "num.partitions" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_no_text_ends_it_with_a_line_that_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes("broker.id=7".encode("utf-16"))
+    assert f"{file} is not a text file" in fail("start", str(file))

@@ -47,8 +47,23 @@ def test_a_java_properties_file_is_read(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+@pytest.mark.parametrize(("encoding", "name"), [("utf-8", "für Łódź"), ("iso-8859-1", "für uns")])
+def test_a_file_may_be_utf_8_or_as_java_reads_it(tmp_path: Path, encoding: str, name: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes(f"# {name}\nbroker.rack={name}\nescaped=\\u0141\xe9\n".encode(encoding))
+    assert read_properties(file) == {"broker.rack": name, "escaped": "Łé"}
+
+
+def test_only_what_ends_a_line_for_java_does(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    # 0x85 is the ellipsis of a Windows editor, and a line's end to Unicode.
+    file.write_bytes(b"# wait\x85 broker.id=8\r\nbroker.id=7\rrack=a\xa0b\x0cc\nlog.dirs=/a,\\\r\n /b")
+    assert read_properties(file) == {"broker.id": "7", "rack": "a\xa0b\x0cc", "log.dirs": "/a,/b"}
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", "broker.id=1".encode("utf-16")])
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "binary").write_bytes(content)
     with pytest.raises(ConfigError, match="not a text file"):
         read_properties(tmp_path / "binary")
 
