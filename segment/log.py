@@ -429,7 +429,7 @@ class Log:
         self.disk.apply_config(self.config)  # a change that came meanwhile saw no such segment
         with self._starting:
             self.leader_epochs.clear()
-            self.log_start_offset = offset
+            self.log_start_offset = self.high_watermark = offset
         self._end_at(offset, 0)
 
     def _end_at(self, offset: int, now_ms: int) -> None:

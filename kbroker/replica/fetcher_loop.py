@@ -18,7 +18,7 @@ from kbroker.client.connection import Connection
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from kbroker.replica.fetcher import Answered, FetchedPartition, Fetcher, FetchLimits
-from kbroker.replica.follower_log import cut_damaged, follow, lacks_nothing, settle
+from kbroker.replica.follower_log import cut_damaged, cut_to_leaders, follow, lacks_nothing, settle
 from kbroker.replica.hosted import FLUSH_NEVER, HostedPartition
 from kbroker.replica.inter_broker_versions import follower_versions
 
@@ -422,28 +422,26 @@ class FetcherLoop:
         """
         partition_log = fetched.hosted.log
         leader_end_offset = await self._leader_offset(fetched, LATEST)
+        leader_start_offset = await self._leader_offset(fetched, EARLIEST)
         if not self._fetcher.is_current(fetched):
             return
-        end_offset = partition_log.log_end_offset
+        end_offset, now = partition_log.log_end_offset, self._now()
         if leader_end_offset < end_offset:
             text = "%s: the log ends at %d and that of its leader, broker %d, at %d: cutting it there"
             log.warning(text, fetched, end_offset, self.leader, leader_end_offset)
-            await self._in_thread(fetched.hosted, partition_log.truncate_to, leader_end_offset, self._now())
-        else:
-            leader_start_offset = await self._leader_offset(fetched, EARLIEST)
-            if not self._fetcher.is_current(fetched):
+            cut = leader_end_offset, leader_start_offset, now
+            await self._in_thread(fetched.hosted, cut_to_leaders, partition_log, *cut)
+        elif leader_start_offset > end_offset:
+            text = "%s: the log ends at %d and that of its leader, broker %d, begins at %d: starting anew there"
+            log.warning(text, fetched, end_offset, self.leader, leader_start_offset)
+            await self._in_thread(fetched.hosted, partition_log.truncate_fully_and_start_at, leader_start_offset)
+        elif (begun := partition_log.leader_epochs.first_offset_after(fetched.leader_epoch)) is not None:
+            if begun < partition_log.high_watermark and self._may_be_in_isr(fetched):
+                self._wait_to_cut(fetched, begun)
                 return
-            if leader_start_offset > end_offset:
-                text = "%s: the log ends at %d and that of its leader, broker %d, begins at %d: starting anew there"
-                log.warning(text, fetched, end_offset, self.leader, leader_start_offset)
-                await self._in_thread(fetched.hosted, partition_log.truncate_fully_and_start_at, leader_start_offset)
-            elif (begun := partition_log.leader_epochs.first_offset_after(fetched.leader_epoch)) is not None:
-                if begun < partition_log.high_watermark and self._may_be_in_isr(fetched):
-                    self._wait_to_cut(fetched, begun)
-                    return
-                text = "%s: epoch %d of the log begins at %d, and its leader, broker %d, has epoch %d: cutting it there"
-                log.warning(text, fetched, partition_log.latest_epoch, begun, self.leader, fetched.leader_epoch)
-                await self._in_thread(fetched.hosted, cut_damaged, partition_log, begun, self._now())
+            text = "%s: epoch %d of the log begins at %d, and its leader, broker %d, has epoch %d: cutting it there"
+            log.warning(text, fetched, partition_log.latest_epoch, begun, self.leader, fetched.leader_epoch)
+            await self._in_thread(fetched.hosted, cut_damaged, partition_log, begun, now)
         if self._fetcher.is_current(fetched):
             settle(fetched.hosted, partition_log.high_watermark, partition_log.log_start_offset)
             self._go_on(fetched)

@@ -23,7 +23,8 @@ def follow(hosted: HostedPartition, data: FetchResponse.PartitionData, now_ms: i
     """
     log = hosted.log
     if data.diverging_epoch.epoch >= 0:
-        log.truncate_to(truncation_offset(log, data.diverging_epoch.epoch, data.diverging_epoch.end_offset), now_ms)
+        offset = truncation_offset(log, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+        cut_to_leaders(log, offset, data.log_start_offset, now_ms)
         return
     if data.records:
         log.append_as_follower(data.records, now_ms)
@@ -41,12 +42,32 @@ def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:
     return min(own_end_offset, end_offset, log.log_end_offset)
 
 
+def cut_to_leaders(log: Log, offset: int, leader_start_offset: int, now_ms: int) -> None:
+    """Cut where the leader's log ends or ours parts from it.
+
+    A log that begins beyond that has nothing of what the leader has below: it begins anew where the leader's begins,
+    and is short until it is filled. Cut to an empty one there it would be in sync, and might be elected.
+    """
+    if offset >= log.log_start_offset:
+        log.truncate_to(offset, now_ms)
+        return
+    text = "%s: it begins at %d, beyond %d, up to where its leader's goes with it: beginning anew at %d"
+    logger.warning(text, log.name, log.log_start_offset, offset, leader_start_offset)
+    if leader_start_offset < offset:
+        _has_promised(log, offset)
+    log.truncate_fully_and_start_at(leader_start_offset)
+
+
 def cut_damaged(log: Log, offset: int, now_ms: int) -> None:
     """Cut what says what cannot be; a log that lacks committed records by that is short until it is filled again."""
     if offset < log.high_watermark:
-        with log.changing("truncate"):
-            log.promised_offset = max(log.promised_offset, log.high_watermark)
+        _has_promised(log, log.high_watermark)
     log.truncate_to(offset, now_ms)
+
+
+def _has_promised(log: Log, offset: int) -> None:
+    with log.changing("truncate"):
+        log.promised_offset = max(log.promised_offset, offset)
 
 
 def lacks_nothing(log: Log) -> None:

@@ -211,6 +211,23 @@ async def test_a_follower_cuts_committed_records_only_once_it_is_in_the_isr_no_m
     await copies.until_equal()
 
 
+async def test_a_follower_whose_log_begins_beyond_its_leaders_end_begins_anew_where_the_leaders_begins(
+    copies: Copies,
+) -> None:
+    await copies.elect(1, is_new=True)
+    for value in (b"a", b"b", b"c"):
+        await copies.produce(value)
+    await copies.until_equal()
+    beyond, led = copies.hosted(3).log, copies.hosted(1).log
+    led.delete_records(1)
+    beyond.truncate_fully_and_start_at(5000)
+    await copies.elect(1)
+    await copies.produce(b"d", acks=1)
+    await until(lambda: beyond.log_end_offset == 4 and not beyond.is_short)
+    assert (beyond.log_start_offset, [each.base_offset for each in beyond.segments]) == (1, [1])
+    assert beyond.read(1, 1000).read() == led.read(1, 1000).read()
+
+
 @pytest.mark.parametrize("missing", [0, 1, 3])
 async def test_a_short_log_that_has_all_that_its_leader_has_committed_is_short_no_more(
     copies: Copies, missing: int

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from kbroker.protocol.errors import ErrorCode
-from kbroker.replica.follower_log import lacks_nothing, truncation_offset
+from kbroker.protocol.messages.fetch import FetchResponse
+from kbroker.replica.follower_log import follow, lacks_nothing, truncation_offset
 from kbroker.replica.hosted import HostedPartition
 from kbroker.segment.log_config import LogConfig
 from tests.fixtures.copies import Copies, until
@@ -40,6 +41,30 @@ async def test_a_log_without_epochs_is_cut_where_the_leader_says(played: Played)
     hosted = await with_epochs(played, 2)
     hosted.log.leader_epochs.clear()
     assert truncation_offset(hosted.log, 1, 1) == 1
+
+
+@pytest.mark.parametrize(("end_offset", "start", "promised"), [(7, 3, 7), (3, 3, 0), (12, 10, 0)])
+async def test_a_log_that_begins_beyond_what_it_shares_with_its_leader_begins_anew_with_the_leaders(
+    played: Played, end_offset: int, start: int, promised: int
+) -> None:
+    hosted = await with_epochs(played, 2)
+    log = hosted.log
+    log.truncate_fully_and_start_at(10)
+    for _ in range(5):
+        log.append_as_leader(one_batch(b"a"), 2, 0)
+    diverging = FetchResponse.EpochEndOffset(epoch=1, end_offset=end_offset)
+    answer = FetchResponse.PartitionData(
+        partition_index=0,
+        error_code=ErrorCode.NONE,
+        high_watermark=0,
+        log_start_offset=3,
+        diverging_epoch=diverging,
+        aborted_transactions=None,
+        records=None,
+    )
+    follow(hosted, answer, 0)
+    assert (log.log_start_offset, log.promised_offset) == (start, promised)
+    assert log.log_end_offset == log.log_start_offset == log.high_watermark
 
 
 async def test_what_must_be_flushed_is_on_disk_before_the_leader_hears_of_it(copies: Copies) -> None:
