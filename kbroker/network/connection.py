@@ -76,7 +76,6 @@ class Connection:
         "_late",
         "_late_key",
         "_late_scheduled",
-        "_login_limits",
         "_muting",
         "_out",
         "_partial",
@@ -93,6 +92,7 @@ class Connection:
         "is_by_token",
         "last_active",
         "listener",
+        "login_limits",
         "port",
         "principal",
         "received",
@@ -119,8 +119,8 @@ class Connection:
         self.state = READING
         self.last_active = monotonic()
         self._dispatch: Dispatch = server.dispatch
-        self._login_limits: ServerLimits | None = None
-        """What holds before the login, in place of the server's limits."""
+        self.login_limits: ServerLimits | None = None
+        """What holds before the login, in place of the server's limits; None: there is no login to come."""
         self.received = 0.0
         """When the frame in hand was complete, if it had to wait; 0: just now."""
         self.timing: Timing | None = None
@@ -156,13 +156,13 @@ class Connection:
 
     def log_in_first(self, login: Authentication, limits: ServerLimits) -> None:
         """Nothing is served before the login, and nothing large is read."""
-        self._dispatch, self._login_limits = login, limits
+        self._dispatch, self.login_limits = login, limits
 
     def logged_in(self, identity: Identity, login: Authentication | None) -> None:
         """Serve whoever it is; `login`: what watches over a login that ends some day."""
         self.principal = f"User:{identity.name}"
         self.is_by_token = identity.is_token
-        self._login_limits = None
+        self.login_limits = None
         self._dispatch = self._server.dispatch if login is None else login
 
     def __repr__(self) -> str:
@@ -194,7 +194,7 @@ class Connection:
             self._paused = True
             self._channel.stop_reading()
             return
-        if self._login_limits is not None and not self._server.strangers_of(self.listener).have_time():
+        if self.login_limits is not None and not self._server.strangers_of(self.listener).have_time():
             self._channel.stop_reading()
             self._server.strangers_of(self.listener).wait(self._read_in_turn)
             return
@@ -246,7 +246,7 @@ class Connection:
             self._server.buffers.give_back(buffer)
             self.close("the client closed it", logging.DEBUG)
             return
-        limits = self._login_limits or self._server.limits
+        limits = self.login_limits or self._server.limits
         if count > 4 and limits.queued_max_bytes <= 0:
             end = 4 + _read_size(buffer)[0]
             if count < end <= len(buffer) and end - 4 <= limits.small_request_max_bytes:
@@ -284,7 +284,7 @@ class Connection:
         start = 0
         limited = self._server.limits.queued_max_bytes > 0
         while end - start >= 4:
-            limits = self._login_limits or self._server.limits  # others once the frame before has logged in
+            limits = self.login_limits or self._server.limits  # others once the frame before has logged in
             (size,) = _read_size(buffer, start)
             if not 0 <= size <= limits.small_request_max_bytes:
                 if 0 <= size <= limits.request_max_bytes and end - start < 6:
@@ -316,10 +316,10 @@ class Connection:
 
     def _refuses_size(self, buffer: Buffer, start: int, size: int) -> bool:
         """Whether the connection ends for a frame that is not small, unless its API may be as large."""
-        limits = self._login_limits or self._server.limits
-        key = "socket.request.max.bytes" if self._login_limits is None else "sasl.server.max.receive.size"
+        limits = self.login_limits or self._server.limits
+        key = "socket.request.max.bytes" if self.login_limits is None else "sasl.server.max.receive.size"
         reason = refusal_of_size(bytes(buffer[start : start + 8]), size, limits, self.takes_brokers, key)
-        if reason and self._login_limits is None:
+        if reason and self.login_limits is None:
             self.close(reason, logging.WARNING)
         elif reason:
             cast("Authentication", self._dispatch).refuse_size(self, reason)
@@ -342,7 +342,7 @@ class Connection:
 
         One of a login is not counted: others would wait for what strangers announce and do not send.
         """
-        if self._reserved or self._login_limits is not None:
+        if self._reserved or self.login_limits is not None:
             return True
         if not self._server.reserve(self, size):
             return False
@@ -407,7 +407,7 @@ class Connection:
 
     def _has_to_wait(self, is_first: bool = True) -> bool:
         """Whether a frame has to; for the first of a read who has not logged in has waited already."""
-        if self._login_limits is None:
+        if self.login_limits is None:
             return self._server.turn_is_over(monotonic())
         return not is_first and not self._server.strangers_of(self.listener).have_time()
 
@@ -499,7 +499,7 @@ class Connection:
         """Go on with what is left over in the next turn of the loop, or in one of strangers."""
         if not self._is_resuming:
             self._is_resuming = True
-            is_known = self._login_limits is None
+            is_known = self.login_limits is None
             later = self._server.loop.call_soon if is_known else self._server.strangers_of(self.listener).wait
             later(self._resume_in_turn)
 

@@ -5,7 +5,7 @@
     all that clients ask   time that the handler worked on it, in percent of one second
 
 The answer says for how long (throttle_time_ms) and goes out at once; for so long the connection is not read. Followers
-and what else only brokers send is exempt.
+and what else only brokers send is exempt. So is what comes before a login: strangers may name any client id.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Meter:
         """Count a request and its answer (None: there is none); returns the answer that is to be sent, which may be
         emptied, and mutes the connection of a client that has used too much.
         """
+        if ctx.connection.login_limits is not None:
+            return answer
         is_fetch = ctx.api_key == FETCH
         if is_fetch and is_follower(request):
             return answer

@@ -495,6 +495,7 @@ class Muted(Peer):
     """A peer that clients' limits may slow down."""
 
     client_id = "test"
+    login_limits = None
 
     def mute(self, seconds: float) -> None:
         """Nothing waits in this test."""

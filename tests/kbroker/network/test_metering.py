@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import blank
+from kbroker.network.limits import ServerLimits
 from kbroker.network.metering import Meter
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -29,6 +30,7 @@ class Peer:
     """A connection that notes for how long it was muted."""
 
     principal = "User:ann"
+    login_limits: Any = None
 
     def __init__(self) -> None:
         self.muted: list[float] = []
@@ -121,6 +123,14 @@ def test_who_sends_what_only_brokers_send_and_is_refused_is_counted() -> None:
     refused = blank(StopReplicaResponse, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     counted.count(asked(peer, STOP_REPLICA, 3, busy_ms=10_000), blank(StopReplicaRequest), refused)
     assert peer.muted
+
+
+def test_what_comes_before_a_login_is_not_counted() -> None:
+    peer, counted = Peer(), meter(**{REQUESTED: 0.001})
+    peer.login_limits = ServerLimits()
+    answer = HeartbeatResponse(error_code=ErrorCode.NONE)
+    assert counted.count(asked(peer, HEARTBEAT, 4, busy_ms=10_000), blank(HeartbeatRequest), answer) is answer
+    assert not peer.muted
 
 
 def test_a_wait_that_the_handler_asks_for_is_kept() -> None:
