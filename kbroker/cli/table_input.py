@@ -36,6 +36,8 @@ PIECE_ROWS = 65_536
 STANDARD_INPUT = "-"
 ROLES = ("key", "value", "timestamp")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+EXACT_INTEGERS = 2.0**53
+"""From here on a double does not hold each of them."""
 OBJECT_LINE = r"^\s*\{.*\}\s*$"
 MISFIT = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to ([^:]+): (.*)", re.DOTALL)
 
@@ -131,9 +133,25 @@ class TableInput:
                 self._check_columns(names)
                 if unknown := [name for name in self.types if name not in names]:
                     raise self.failed(f"--type names the column {unknown[0]!r}; there are {', '.join(names)}")
-                yield from self._of_batches(reader, lambda read: position())
+                yield from self._of_batches(self._well_guessed(reader), lambda read: position())
             except pa.ArrowInvalid as error:
                 raise self.failed(csv_reason(str(error), names)) from None
+
+    def _well_guessed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pass rows of CSV on, and refuse those that the type their column was taken for would change."""
+        wanted = set(self.columns.values()) if "value" in self.columns else None
+        row = 2  # the heading is row 1
+        for batch in batches:
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                if name in self.types or (wanted is not None and name not in wanted):
+                    continue
+                if changed := changed_value(column):
+                    at, reason, as_it_is = changed
+                    raise self.failed(
+                        f"row {row + at} (the heading is row 1), column {name!r}: {reason}; --type {name}={as_it_is}"
+                    )
+            yield batch
+            row += batch.num_rows
 
     def _of_batches(self, batches: Iterable[pa.RecordBatch], done: Any) -> Iterator[Piece]:
         read = 0
@@ -301,6 +319,35 @@ def column_type(text: str) -> pa.DataType:
     except ValueError:
         known = "string, binary, bool, int32, int64, double, date32, timestamp[ms]"
         raise ValueError(f"{text!r} is no type; such as {known} are") from None
+
+
+def changed_value(column: pa.Array) -> tuple[int, str, str] | None:
+    """Return where a guessed type does not hold a value of CSV as it stands there: place, reason, types that do."""
+    if pa.types.is_binary(column.type):
+        at, value = next((at, value) for at, value in enumerate(column.to_pylist()) if not _is_text(value))
+        return at, f"{_shown(value)} is not UTF-8", "binary takes bytes; write the file in UTF-8 to send text"
+    if not pa.types.is_floating(column.type):
+        return None
+    large = pc.greater_equal(pc.abs(column), EXACT_INTEGERS)
+    if not pc.any(large).as_py():
+        return None
+    infinite = pc.is_inf(column)
+    if pc.any(infinite).as_py():
+        at = pc.index(infinite, True).as_py()
+        return at, "it is too large for a number, and would be null", "string takes it as text"
+    if not pc.all(pc.equal(column, pc.floor(column))).as_py():
+        return None  # measurements, which nobody counts with
+    at = pc.index(large, True).as_py()
+    reason = f"{column[at].as_py()} is what a number keeps of so large an integer"
+    return at, reason, "string takes it as text, =double as that"
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def csv_reason(text: str, names: Sequence[str]) -> str:

@@ -155,6 +155,10 @@ def test_a_bad_line_is_named(tmp_path: Path, text: str, wanted: str) -> None:
         ("a,t\n1,\n", {"timestamp": "t"}, "row 1 has no 't', which is to be the timestamp"),
         ("a\nx\n", {"timestamp": "a"}, "column 'a' is no time"),
         ("", {}, "Empty CSV file"),
+        ("big\n1\n12345678901234567890\n", {}, "row 3 (the heading is row 1), column 'big': 1.2345678901234567e+19"),
+        ("big\n9007199254740993\n2.0\n", {}, "--type big=string"),
+        ("f\n1.5\n-1e400\n", {}, "row 3 (the heading is row 1), column 'f': it is too large for a number"),
+        ("k,f\n1,1e400\n", {"value": "f"}, "column 'f': it is too large for a number"),
     ],
 )
 def test_bad_csv_is_named(tmp_path: Path, text: str, arguments: dict[str, Any], wanted: str) -> None:
@@ -164,6 +168,25 @@ def test_bad_csv_is_named(tmp_path: Path, text: str, arguments: dict[str, Any], 
         assert wanted in refused(path, "csv", **arguments)
     else:
         assert read(path, "csv", **arguments) == [(None, '{"a":1}', 1)]
+
+
+def test_csv_that_is_no_utf_8_is_sent_as_text_never_as_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "latin.csv"
+    path.write_bytes(b"city,n\nBerlin,1\n,2\nM\xfcnchen,3\n")
+    said = refused(path, "csv")
+    assert "row 4 (the heading is row 1), column 'city': M\ufffdnchen is not UTF-8" in said
+    assert "--type city=binary" in said
+    assert [value for _, value, _ in read(path, "csv", value="n")] == ["1", "2", "3"]
+    assert read(path, "csv", {"city": "binary"}, value="city")[2][1] == b"M\xfcnchen"
+
+
+def test_large_numbers_of_csv_are_taken_where_it_is_plain_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("big,f\n12345678901234567890,1.5e20\n,0.5\n")
+    rows = read(path, "csv", {"big": "string"})
+    assert json.loads(rows[0][1]) == {"big": "12345678901234567890", "f": 1.5e20}
+    assert json.loads(read(path, "csv", {"big": "double"})[0][1])["big"] == 12345678901234567890.0
+    assert read(path, "csv", value="f")[0][1] == "1.5e+20"
 
 
 @pytest.mark.slow
