@@ -177,11 +177,14 @@ def _created(services: Services, ctx: RequestContext, topic: NewTopic, code: Err
 
 
 def _may_delete(asked: Asked) -> Steps:
-    """Who asks by id learns the topic's name only where the topic may be known; an id nobody has is unknown to all."""
+    """Who asks by id learns the topic's name only where the topic may be known; an id nobody has is unknown to all.
+
+    The handler does not see such an id: it may be a topic's by then, about which nobody was asked.
+    """
     by_name = asked.version < FIRST_ID_VERSION
     field = "topic_names" if by_name else "topics"
     cache = asked.services.metadata
-    refused = []
+    refused, unknown = [], []
     known: dict[bytes, str] = {}
     for wanted in getattr(asked.request, field):
         yield
@@ -191,8 +194,8 @@ def _may_delete(asked: Asked) -> Steps:
             continue
         topic = cache.topic_by_id(wanted.topic_id)
         if topic is None:
-            continue
-        if not asked.may(DESCRIBE, TOPIC, topic.name):
+            unknown.append(wanted)
+        elif not asked.may(DESCRIBE, TOPIC, topic.name):
             refused.append(wanted)
         elif not asked.may(DELETE, TOPIC, topic.name):
             refused.append(wanted)
@@ -205,6 +208,8 @@ def _may_delete(asked: Asked) -> Steps:
 
     if refused:
         asked.take_out(field, refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if unknown:
+        asked.take_out(field, unknown, ErrorCode.UNKNOWN_TOPIC_ID)
     if known:
         asked.finish(name)
 

@@ -1,13 +1,18 @@
 """Creating and deleting topics on a real broker."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.demands import Asked
+from kbroker.handlers.topics import _may_delete
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.security.authorizer import Authorizer
 from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.asking import Ask, asking
 
@@ -191,6 +196,26 @@ async def test_deleting_what_is_not_there_is_an_error(ask: Ask) -> None:
     by_id = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=bytes(15) + b"\x07")
     answer = await ask(DeleteTopicsRequest(topics=[by_id], timeout_ms=10_000), 6)
     assert answer.responses[0].error_code is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_an_id_that_nobody_has_when_rights_are_looked_at_is_unknown_whatever_becomes_known_meanwhile() -> None:
+    """A large request is judged in turns: the topic may come into the cache behind that, and is nobody's to delete."""
+    known: dict[bytes, Any] = {}
+    services: Any = SimpleNamespace(metadata=SimpleNamespace(topic_by_id=lambda topic_id: known.get(bytes(topic_id))))
+    authority = Authorizer().authority("User:mallory", "10.0.0.1")
+    ctx = RequestContext(20, 6, 1, "x", 0, SimpleNamespace(authority=authority, listener="CLIENTS"))
+    ids = [bytes(15) + bytes([number]) for number in (7, 8)]
+    states = [DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=each) for each in ids]
+    asked = Asked(services, ctx, DeleteTopicsRequest(topics=states, timeout_ms=1), authority)
+    steps = _may_delete(asked)
+    next(steps)
+    next(steps)
+    known[ids[0]] = SimpleNamespace(name="secret", partitions={})
+    for _ in steps:
+        pass
+    assert not asked.is_left
+    told = {bytes(each.topic_id): (each.name, each.error_code) for each in asked.complete(None).responses}
+    assert told == dict.fromkeys(ids, (None, ErrorCode.UNKNOWN_TOPIC_ID))
 
 
 async def test_a_name_and_an_id_together_are_refused(ask: Ask) -> None:
