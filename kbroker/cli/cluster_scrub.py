@@ -71,7 +71,9 @@ async def _scrub(
 
     partitions = await partitions_of(admin, topics) if topics else None
     known = sorted(each.id for each in (await admin.describe_cluster()).brokers)
-    problems += [f"broker {each}: it is not there" for each in sorted(set(brokers) - set(known))]
+    # Who holds replicas is asked for, too: of who is down nobody knows whether it is good.
+    wanted = set(brokers) or await _holders(admin, partitions)
+    problems += [f"broker {each}: it is not there" for each in sorted(wanted - set(known))]
     brokers = sorted(set(brokers) & set(known)) if brokers else known
     found: dict[int, Scrub | None] = dict.fromkeys(brokers)
     with progress_bar("scrubbing", None, "bytes") as show:
@@ -83,6 +85,19 @@ async def _scrub(
 
         await asyncio.gather(*(one(number) for number in brokers))
     return found
+
+
+async def _holders(admin: "Admin", partitions: "list[TopicPartition] | None") -> set[int]:
+    """Return the brokers that are to have replicas of these partitions (None: of all)."""
+    chosen = None if partitions is None else set(partitions)
+    described = await admin.describe_topics(None if chosen is None else {each.topic for each in chosen})
+    return {
+        broker
+        for name, topic in described.items()
+        for each in topic.partitions
+        if chosen is None or (name, each.partition) in chosen
+        for broker in each.replicas
+    }
 
 
 async def _looks(admin: "Admin", broker: int, partitions: "list[TopicPartition] | None", problems: list[str]) -> Any:

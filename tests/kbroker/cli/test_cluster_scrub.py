@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from kbroker import Admin
 from kbroker.cli.cluster_scrub import damage_rows, row
 from kbroker.client.types import DamagedSegment, Scrub
 from kbroker.dev.broker_process import BrokerProcess
-from tests.fixtures.brokers import MakeCluster
+from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.kbroker.cli.commands import fail, kbroker, succeed
 from tests.kbroker.replica.test_segment_mender import contents, files, fill, flip, until
 
@@ -62,6 +63,25 @@ def test_damage_is_shown_and_mended_and_is_the_exit_status(make_cluster: MakeClu
 
 def test_a_broker_that_is_not_there_is_no_healthy_one(broker: BrokerProcess) -> None:
     assert "broker 77: it is not there" in fail("cluster", "scrub", "-b", broker.bootstrap, "--broker", "77")
+
+
+@pytest.mark.slow
+def test_replicas_of_a_broker_that_is_down_are_not_checked_and_that_is_said(
+    make_cluster: MakeCluster, topic_name: str
+) -> None:
+    cluster = make_cluster(2, properties=NO_ROUNDS)
+    first, second = cluster.brokers
+    with Admin(first.bootstrap) as admin:
+        admin.create_topic(f"{topic_name}-1", assignments={0: [1]})
+        admin.create_topic(f"{topic_name}-2", assignments={0: [1], 1: [2]})
+        kill_and_expire(second)
+        until(lambda: [each.id for each in admin.describe_cluster().brokers] == [1], lambda: "known to be down")
+    at = ("-b", first.bootstrap)
+    for chosen in ((), ("--topic", f"{topic_name}-2"), ("--topic", f"{topic_name}-2:1")):
+        done = kbroker("cluster", "scrub", *at, *chosen)
+        assert (done.returncode, done.stderr) == (1, "kbroker: broker 2: it is not there\n")
+    for chosen in (("--topic", f"{topic_name}-1"), ("--topic", f"{topic_name}-2:0"), ("--broker", "1")):
+        assert "good" in succeed("cluster", "scrub", *at, *chosen)
 
 
 def test_a_topic_that_is_not_there_is_said_so(broker: BrokerProcess) -> None:
