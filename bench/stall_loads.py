@@ -6,6 +6,8 @@ A load is prepared once on a broker, then run several times, each time for some 
 from __future__ import annotations
 
 import asyncio
+import gzip
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -31,11 +34,12 @@ from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.reassignments import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.checksum import crc32c
 
 TOPIC_RESOURCE, BROKER_RESOURCE, SET = 2, 4, 0
 HUGE = (1 << 31) - 1
 WIDE_PARTITIONS = 2_000
-SNAPPY, ZSTD = 2, 4
+GZIP, SNAPPY, ZSTD = 1, 2, 4
 MIB = 1 << 20
 
 PLAIN, SLOW_SYNCS, SLOW_READS = "", "one sync in 20 takes 200 ms", "256 KiB from the disk take 20 ms"
@@ -462,6 +466,28 @@ def joining(system: System, scale: float, until: float) -> None:
     asyncio.run(form())
 
 
+def subscribing(system: System, scale: float, until: float) -> None:
+    """Let four hundred members join a group of the newer protocol, all of which want two thousand topics."""
+    ask(system.port, FindCoordinatorRequest(key="subscribing", key_type=0), 3)
+    names = [f"t-{each}" for each in range(count(2000, scale))]
+    common: dict[str, Any] = {"member_epoch": 0, "rebalance_timeout_ms": 10_000, "subscribed_topic_names": names}
+    common |= {"group_id": f"subscribing-{time.monotonic_ns()}", "topic_partitions": []}
+    joins = [
+        framed(ConsumerGroupHeartbeatRequest(member_id=str(each), **common), 1) for each in range(count(400, scale))
+    ]
+    Pump(system.port, [b"".join(joins[first::20]) for first in range(20)], times=len(joins)).run(until)
+
+
+def empty_pieces(number: int) -> object:
+    """Produce batches that consist of thousands of empty gzip members, to as many partitions."""
+    records = bytearray(batch(1, 10, GZIP)[:61] + gzip.compress(b"") * 2000)
+    struct.pack_into(">i", records, 8, len(records) - 12)
+    struct.pack_into(">I", records, 17, crc32c(records[21:]))
+    data = [ProduceRequest.PartitionProduceData(index=each, records=records) for each in range(number)]
+    topic = ProduceRequest.TopicProduceData(name="wide", partition_data=data)
+    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
+
+
 # -- small requests for many partitions, from many connections ----------------------------------------------------
 
 
@@ -558,10 +584,12 @@ LOADS = (
     Load("8 producers of recompressed batches", recompressed, make_recompressed),
     Load("a roll with 100,000 producer ids", rolling, make_rolling),
     Load("a group of 1,000 members joins", joining),
+    Load("400 members of 2,000 topics join", subscribing, on_kafka=False),
     Load("Metadata of 10,000 topics, 1,000 times", all_topics, make_many),
     Load("retention of 10,000 partitions is due", retention_due),
     Load("Produce of 500 batches on 50 connections", wide_producers, make_wide),
     Load("Fetch of 2,000 partitions on 20 connections", wide_readers),
+    Load("90 batches of empty gzip members", repeated(empty_pieces, 7, 90)),
     Load("50 Fetches wait for 2,000 partitions", wide_waiters, on_kafka=False),
     Load("flushes", flushed, make_flushed, disk=SLOW_SYNCS),
     Load("cold readers", cold_readers, fill_cold, disk=SLOW_READS),
