@@ -4,7 +4,8 @@ recovery-point-offset-checkpoint   in segments that end below it a recovery need
                                    watermark: so a follower that is cut back to what is committed need not write it
                                    anew, and nor need a log that rolls, for the segment that is closed reaches over it
 replication-offset-checkpoint      the high watermark
-log-start-offset-checkpoint        of logs that start inside their first segment
+log-start-offset-checkpoint        of logs that start inside their first segment; not beyond the high watermark that is
+                                   on disk: by that a start tells it that is damaged (recovery.py)
 cleaner-offset-checkpoint          of logs that were compacted
 
 They are written now and then; but before a log is cut below what one of them says, and before a log is made that has
@@ -42,7 +43,8 @@ class OffsetCheckpoints:
         self._write(checkpoints.FIRST_DIRTY_OFFSETS, lambda each: each.first_dirty_offset, log_dir)
 
     def write_log_start_offsets(self, log_dir: str | None = None) -> None:
-        """Write log-start-offset-checkpoint, where it changed."""
+        """Write log-start-offset-checkpoint, where it changed; the high watermarks first: no start lies beyond one."""
+        self.write_high_watermarks(log_dir)
         self._write(checkpoints.LOG_START_OFFSETS, _start_to_keep, log_dir)
 
     def write_all(self) -> None:
@@ -50,7 +52,6 @@ class OffsetCheckpoints:
         self.write_recovery_points()
         self.write_log_start_offsets()
         self.write_first_dirty_offsets()
-        self.write_high_watermarks()
 
     def _write(self, name: str, value_of: Callable[[Log], int | None], log_dir: str | None) -> None:
         for path in self._table.live_dirs if log_dir is None else [log_dir]:
@@ -70,7 +71,7 @@ class OffsetCheckpoints:
 
     def lower(self, cut: Log, offset: int) -> None:
         """Promise no more of a log than what is below the offset; it holds less from now on. Raises OSError."""
-        limits = {checkpoints.RECOVERY_POINTS: max(offset - 1, 0)}
+        limits = {checkpoints.RECOVERY_POINTS: max(offset - 1, 0), checkpoints.LOG_START_OFFSETS: offset}
         if not cut.is_short:  # of one that has less than it had that is remembered
             limits[checkpoints.HIGH_WATERMARKS] = offset
         key = (cut.topic, cut.partition)

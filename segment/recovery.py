@@ -12,15 +12,13 @@ import logging
 import os
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.primitives import ZERO_UUID
-from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, verify_crc
-from kbroker.protocol.records.message_set import has_header, messages, read_any_header
 from kbroker.segment import checkpoints, names
-from kbroker.segment.behind_damage import end_behind_damage, end_in_later, first_epoch, is_left_over, lacks_offsets
+from kbroker.segment.behind_damage import end_in_later, is_left_over, lacks_offsets
 from kbroker.segment.files import FilePool, Folder, PooledFile
 from kbroker.segment.kept_damage import find_aborted_around, has_impossible_transactions, index_around, must_keep
 from kbroker.segment.leader_epochs import LeaderEpochs
@@ -31,9 +29,9 @@ from kbroker.segment.log_health import LogOwner
 from kbroker.segment.log_producers import EXPIRATION_MS
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, FileName, parse_file_name
-from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET
-from kbroker.segment.producer_snapshots import ProducerSnapshots, replay
+from kbroker.segment.producer_snapshots import ProducerSnapshots
 from kbroker.segment.producer_state import ProducerState
+from kbroker.segment.segment_recovery import first_offset_at, recover_segment
 from kbroker.segment.trash import Trash
 
 log = logging.getLogger(__name__)
@@ -65,6 +63,11 @@ class KnownOffsets:
     has_lost_power: bool = False
     """What was not synced is gone, in whatever order the kernel had written it."""
 
+    @property
+    def had_up_to(self) -> int:
+        """Exclusive; the log had records up to there."""
+        return max(self.high_watermark or 0, self.recovery_point)
+
 
 def create_log(setup: LogSetup, folder: str, topic: str, partition: int, config: LogConfig, topic_id: bytes) -> Log:
     """Make the folder of a new log and its first, empty segment: few calls, nothing synced before there is data."""
@@ -93,11 +96,11 @@ def open_log(
     disk = LogDisk(setup.pool, opening.folder, segments, setup.trash)
     opened = Log(disk, topic, partition, config, setup.owner)
     end = opening.end
-    start = min(max(known.log_start_offset, segments[0].base_offset), end)
+    start = min(max(opening.start, segments[0].base_offset), end)
     opened.log_start_offset, opened.log_end_offset = start, end
     disk.recovery_point = disk.flushed_to = end if known.clean else min(max(known.recovery_point, start), end)
     opened.high_watermark = min(max(known.high_watermark or 0, start), end)
-    promised = max(known.high_watermark or 0, known.recovery_point, opening.had_up_to)
+    promised = max(known.had_up_to, opening.had_up_to)
     if end < promised:
         log.error("%s: ends at %d, but had records up to at least offset %d", folder, end, promised - 1)
         opened.promised_offset = promised
@@ -137,6 +140,8 @@ class _Opening:
         self.state = ProducerState()
         self.epochs = LeaderEpochs()
         self.snapshots = ProducerSnapshots(self.files, self.folder)
+        self.start = max(known.log_start_offset, 0)
+        """Where the log begins, if its first segment does not begin later."""
         self.end = 0
         self._sure_up_to = MAX_LONG if known.clean else known.recovery_point
         """Below it all is on disk as it was written: no truncation is half done."""
@@ -228,8 +233,22 @@ class _Opening:
             if segment.size and base not in indexed & timed:
                 self._without_index.add(base)
         self._keep_snapshots(bases, sorted(file.offset for _, file in parsed if file.suffix == SNAPSHOT))
-        if not self.segments:
-            self._add_empty(max(self.known.log_start_offset, 0))
+        if self.segments:
+            self._check_start()
+        else:
+            self._add_empty(self.start)
+
+    def _check_start(self) -> None:
+        """No checksum covers the log's start: beyond all that the log ever had it is damaged, and the log keeps all.
+
+        The high watermark is on disk before it (offset_checkpoints.py).
+        """
+        last = self.segments[-1]
+        if self.start <= max(self.known.had_up_to, last.base_offset) or self.start <= _end_by_headers(last):
+            return
+        text = "%s: %s says that the log begins at %d, beyond all that it ever had: all that is there is kept"
+        log.error(text, self.folder.path, checkpoints.LOG_START_OFFSETS, self.start)
+        self.start = 0
 
     def _keep_snapshots(self, bases: Sequence[int], offsets: Sequence[int]) -> None:
         """Snapshots that match no segment go, but for the newest when it is beyond the last base."""
@@ -282,12 +301,12 @@ class _Opening:
             self._recover_segments(suspects)
         if not self._recovered_to_end:
             self.end = self._end_of(self.segments[-1])
-        if self.end < self.known.log_start_offset:
-            self._restart(self.known.log_start_offset)
+        if self.end < self.start:
+            self._restart(self.start)
 
     def _recover_segments(self, suspects: list[int]) -> None:
         segments, self._has_recovered = self.segments, True
-        start = max(self.known.log_start_offset, segments[0].base_offset)
+        start = max(self.start, segments[0].base_offset)
         pending = deque(segments[number] for number in suspects)
         was_compacted = self.config.is_compacted or self.known.first_dirty_offset is not None
         holes_from, lost_power = MAX_LONG if was_compacted else max(start, self._sure_up_to), self.known.has_lost_power
@@ -310,7 +329,7 @@ class _Opening:
             segment.reset_indexes()
             segment.reset_transactions(segment.base_offset in self._transactional)
             size, sure_up_to = segment.size, self._sure_up_to
-            recovered = recover_segment(segment, self.epochs, self.state, following, sure_up_to)
+            recovered = recover_segment(segment, self.epochs, self.state, following, sure_up_to, self.known.had_up_to)
             if recovered.overflow is not None:
                 rest = self._split(number, recovered.overflow)
                 if rest not in pending:
@@ -341,7 +360,7 @@ class _Opening:
         The copy is on disk before the first segment is cut: a crash in between leaves both, and this is done again.
         """
         segment = self.segments[number]
-        base_offset = _first_offset_at(segment, position)
+        base_offset = first_offset_at(segment, position)
         log.warning("%s: split at position %d, offset %d is too far behind", segment.place, position, base_offset)
         name = names.file_name(base_offset, LOG)
         known = [each for each in self.segments if each.base_offset == base_offset]
@@ -411,182 +430,10 @@ class _Opening:
         self._rebuild_producers(start, self.end)
 
 
-class Recovered(NamedTuple):
-    """What the recovery of a segment came to."""
-
-    end: int
-    """The offset behind its last batch."""
-    cut_bytes: int = 0
-    """Damaged ones."""
-    overflow: int | None = None
-    """Position of the first batch whose offset lies too far from the base offset to be indexed: nothing was cut yet."""
-    had_up_to: int = 0
-    """Exclusive; what lay behind the damage, 0 if nothing did."""
-
-
-def recover_segment(
-    segment: LogSegment,
-    epochs: LeaderEpochs,
-    state: ProducerState,
-    following: LogSegment | None = None,
-    sure_up_to: int = MAX_LONG,
-) -> Recovered:
-    """Scan a segment whose indexes were begun anew from its first byte, fill them, cut what is damaged.
-
-    `following`: the next segment, None for the last one. From offset `sure_up_to` on a truncation may be half done.
-    """
-    limits = _Limits(sure_up_to=sure_up_to)
-    if following is not None:
-        limits = _Limits(following.base_offset, first_epoch(following), sure_up_to)
-    position, end, why, overflows = _scan(segment, epochs, state, limits)
-    if overflows:
-        return Recovered(end, overflow=position)
-    cut, had_up_to = segment.size - position, 0
-    if cut:
-        reason = why or f"the next segment begins at offset {limits.following}"
-        log.warning("%s: cut %d bytes from position %d on: %s", segment.place, cut, position, reason)
-        had_up_to = end_behind_damage(segment, position, end, epochs.latest_epoch)
-        segment.cut(position)
-    segment.seal()
-    segment.trust_all()
-    return Recovered(end, cut if why else 0, had_up_to=had_up_to)
-
-
-class _Limits(NamedTuple):
-    """What a segment's batches are held to."""
-
-    following: int | None = None
-    """Where the next segment begins."""
-    following_epoch: int = -1
-    """Leader epoch of its first batch, -1 when not known."""
-    sure_up_to: int = MAX_LONG
-
-    def belongs_behind(self, header: BatchHeader) -> bool:
-        """Whether a batch is what a truncation has left, that did not reach the disk: the next segment is newer."""
-        if self.following is None:
-            return False
-        last_offset = header.last_offset if header.magic == 2 else header.base_offset
-        is_newer = 0 <= self.following_epoch < header.partition_leader_epoch and self.following >= self.sure_up_to
-        return last_offset >= self.following and not is_newer
-
-    def leaves_a_hole(self, header: BatchHeader, floor: int) -> bool:
-        """Whether offsets would be missing between `floor` and the next segment: what a truncation left follows on.
-
-        Messages of older formats are found by their last offset and tell nothing of it.
-        """
-        return header.magic == 2 and floor < header.base_offset and floor < (self.following or 0)
-
-    def is_left_over(self, header: BatchHeader, latest_epoch: int) -> bool:
-        """Whether it lies behind what was written over it: leader epochs never fall."""
-        return header.base_offset >= self.sure_up_to and 0 <= header.partition_leader_epoch < latest_epoch
-
-
-class _Scanned(NamedTuple):
-    """How far the batches of a segment are good."""
-
-    position: int
-    """Of the first bad byte."""
-    end: int
-    """The offset behind the last good batch."""
-    why: str
-    """What is wrong there."""
-    overflows: bool = False
-    """Nothing but that it lies too far behind the first."""
-
-
-def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, limits: _Limits) -> _Scanned:
-    """Note every good batch.
-
-    Checksums do not cover base offsets. Where a good batch's offset does not follow the one before, the wrong one is
-    the one that left a gap before it, if any: so a batch behind a gap is noted when the next one has confirmed it. A
-    gap too wide for the indexes is believed only if the next batch, or the next segment, confirms it.
-    """
-    position, end = 0, segment.base_offset
-    floor = end
-    """The least offset of what comes next; beyond `end` while a batch waits."""
-    chunk, start = b"", 0
-    waiting: tuple[BatchHeader, int] | None = None
-    why = ""
-    while position < segment.size:
-        if position + HEADER_SIZE > start + len(chunk):
-            chunk, start = segment.file.read(min(_READ_BYTES, segment.size - position), position), position
-        header, why = _good_header(segment, chunk, position - start, position)
-        if header is None:
-            break
-        if position + header.size > start + len(chunk):
-            wanted = min(max(_READ_BYTES, header.size), segment.size - position)
-            chunk, start = segment.file.read(wanted, position), position
-        if not verify_crc(chunk, position - start, header.size):
-            why = f"the batch at offset {header.base_offset} does not match its checksum"
-            break
-        if limits.belongs_behind(header):
-            is_of_a_split = _is_too_far(segment, header) and header.base_offset == limits.following  # both are there
-            if limits.leaves_a_hole(header, floor) and not is_of_a_split:
-                why = f"offset {header.base_offset} follows {floor - 1}, the next segment begins at {limits.following}"
-            break
-        if limits.is_left_over(header, epochs.latest_epoch):
-            why = (
-                f"the batch at offset {header.base_offset} is of the older leader epoch {header.partition_leader_epoch}"
-            )
-            break
-        if header.base_offset < floor or header.last_offset_delta < 0:
-            why = f"offset {header.base_offset} follows {floor - 1}"
-            if waiting is not None:
-                return _Scanned(waiting[1], end, why)
-            break
-        if waiting is not None:
-            if _is_too_far(segment, waiting[0]):
-                return _Scanned(waiting[1], end, "", overflows=True)
-            end = _note(segment, epochs, state, *waiting)
-            waiting = None
-        if header.base_offset > floor or _is_too_far(segment, header):
-            waiting = header, position
-        else:
-            end = _note(segment, epochs, state, header, position)
-        floor = header.next_offset
-        position += header.size
-    if waiting is not None:
-        if _is_too_far(segment, waiting[0]):
-            following = limits.following
-            is_confirmed = following is not None and (
-                waiting[0].last_offset < following or _first_offset_at(segment, waiting[1]) == following
-            )  # the latter: a split that did not come to its end
-            why = why or f"offset {waiting[0].base_offset} lies too far behind"
-            return _Scanned(waiting[1], end, why, is_confirmed)
-        end = _note(segment, epochs, state, *waiting)
-    return _Scanned(position, end, why)
-
-
-def _is_too_far(segment: LogSegment, header: BatchHeader) -> bool:
-    return header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-
-
-def _first_offset_at(segment: LogSegment, position: int) -> int:
-    header = segment.header_at(position)
-    if header.magic == 2:
-        return header.base_offset
-    return messages(segment.read_batch(position, header), 0, header.size)[0].offset
-
-
-def _good_header(segment: LogSegment, chunk: bytes, place: int, position: int) -> tuple[BatchHeader | None, str]:
-    """The header at a place of the chunk if its batch may lie whole in the segment, else None and the reason."""
-    if not has_header(chunk, place):
-        return None, "a batch header is cut short"
-    try:
-        header = read_any_header(chunk, place)
-    except KafkaError as error:
-        return None, error.message
-    if position + header.size > segment.size:
-        return None, f"the batch at offset {header.base_offset} is cut short"
-    return header, ""
-
-
-def _note(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, header: BatchHeader, position: int) -> int:
-    """Note a good batch; the offset behind it."""
-    segment.note_batch(header, position)
-    epochs.find(header.partition_leader_epoch, header.base_offset, header.next_offset)
-    if header.producer_id >= 0:
-        aborted = replay(state, header, segment, position)
-        if aborted is not None:
-            segment.add_aborted(aborted)
-    return header.next_offset
+def _end_by_headers(segment: LogSegment) -> int:
+    """The offset behind the last batch that headers lead to."""
+    end = segment.base_offset
+    with suppress(KafkaError):
+        for _, header in segment.headers():
+            end = header.next_offset
+    return end

@@ -48,16 +48,26 @@ def test_a_truncation_lowers_what_was_promised_before_anything_is_cut(tmp_path: 
     def note(*arguments: object) -> None:
         assert log.log_end_offset == 40
         lower(*arguments)  # type: ignore[arg-type]
-        seen.append(written(tmp_path)[:2])
+        seen.append(written(tmp_path)[:3])
 
     manager.checkpoints.lower = note  # type: ignore[assignment, method-assign]
     if way == "cut":
         log.truncate_to(20)
     else:
         log.truncate_fully_and_start_at(20 if way == "restart" else 1)
-    assert seen == [[0, 1] if way == "restart below the start" else [19, 20]]
+    assert seen == [[0, 1, 1] if way == "restart below the start" else [19, 20, 3]]
     manager.checkpoints.write_recovery_points()
     assert written(tmp_path)[0] == seen[0][0]
+    manager.abandon()
+
+
+def test_the_high_watermark_on_disk_is_never_below_a_log_start(tmp_path: Path) -> None:
+    manager = flushed(tmp_path)
+    log = manager.logs[KEY]
+    fill(log, 10)
+    log.delete_records(45)
+    manager.checkpoints.write_log_start_offsets()
+    assert written(tmp_path)[1:3] == [50, 45]
     manager.abandon()
 
 
