@@ -24,7 +24,7 @@ from kbroker.handlers.demands import Asked, Steps, quick_of, together
 from kbroker.handlers.refusals import refusal
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handling
 from kbroker.network.letting_go import let_go
-from kbroker.network.limits import BROKER_REQUESTS, MOST_AT_ONCE, most_elements
+from kbroker.network.limits import BROKER_REQUESTS, MOST_AT_ONCE, OPERATORS_REQUESTS, most_elements
 from kbroker.network.metering import Meter
 from kbroker.network.request_times import ApiRequests, Times, Timing
 from kbroker.protocol.apis import API_BY_KEY
@@ -219,11 +219,12 @@ class Dispatcher:
         """Return the answer, None for none, or an awaitable of either."""
         try:
             if api.is_from_broker is not None and api.is_from_broker(request):
-                if not ctx.connection.takes_brokers:
+                if ctx.connection.takes_brokers:
+                    api.requests.by_version_from_brokers[ctx.api_version] += 1
+                    if ctx.timing is not None:
+                        ctx.timing.is_from_broker = True
+                elif self.authorizer is None or ctx.api_key not in OPERATORS_REQUESTS:
                     raise _not_a_broker(api, ctx.connection)
-                api.requests.by_version_from_brokers[ctx.api_version] += 1
-                if ctx.timing is not None:
-                    ctx.timing.is_from_broker = True
             if self.authorizer is not None:
                 connection = ctx.connection
                 authority = connection.authority

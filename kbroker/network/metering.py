@@ -46,7 +46,7 @@ class Meter:
         is_fetch = ctx.api_key == FETCH
         if is_fetch and is_follower(request):
             return answer
-        if ctx.api_key in EXEMPT and getattr(answer, "error_code", None) is not NOT_A_BROKER:
+        if self._is_brokers(ctx, answer):
             return answer
         now_ms = monotonic() * 1000
         user, client = ctx.user, ctx.client_id or ""
@@ -66,6 +66,12 @@ class Meter:
                 ctx.withheld(answer)
             answer = emptied(request, answer)
         return self._slowed_down(ctx, answer, delay_ms)
+
+    @staticmethod
+    def _is_brokers(ctx: RequestContext, answer: Any) -> bool:
+        """Whether the request was one that only brokers send, and a broker's."""
+        is_like_it = ctx.api_key in EXEMPT and ctx.connection.takes_brokers
+        return is_like_it and getattr(answer, "error_code", None) is not NOT_A_BROKER
 
     def _slowed_down(self, ctx: RequestContext, answer: Any, delay_ms: int) -> Any:
         if answer is not None and ctx.api_version in self._telling_versions(ctx.api_key):

@@ -15,8 +15,8 @@ import pytest
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.handlers import demands
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.demands import Asked, nothing
-from kbroker.handlers.refusals import refusal
+from kbroker.handlers.demands import Asked, nothing, on_cluster
+from kbroker.handlers.refusals import blank, refusal
 from kbroker.handlers.registry import HANDLERS, CloseConnection, handles
 from kbroker.network import dispatch
 from kbroker.network.dispatch import PENDING, Dispatcher, LateAnswer
@@ -36,8 +36,10 @@ from kbroker.protocol.messages.metadata import (
 from kbroker.protocol.messages.offsets import ListOffsetsRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.replication import AllocateProducerIdsRequest, StopReplicaRequest
+from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kbroker.protocol.schema import Message, schema_of
-from kbroker.security.authorizer import EVERYTHING
+from kbroker.security.acls import CLUSTER_NAME, AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
+from kbroker.security.authorizer import EVERYTHING, Authorizer
 from kbroker.security.quotas import ANY, REQUESTED, ClientQuotas, Entity
 from tests.protocol.frames import joined
 
@@ -238,6 +240,34 @@ def test_what_only_brokers_send_is_refused_on_the_clients_listener(
         response = b"".join(bytes(part) for part in answer)
         _, refused = decode_response(response[4:], API_BY_KEY[schema_of(type(request)).api_key].response, version)
         assert refused.error_code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("operation", [None, AclOperation.DESCRIBE, AclOperation.ALTER, AclOperation.CLUSTER_ACTION])
+def test_operators_end_hanging_transactions_through_the_clients_listener(
+    handlers: dict[int, Any], operation: AclOperation | None
+) -> None:
+    """They send what coordinators send (KIP-664). None: there are no rules, so that nobody is known to be one."""
+    served = []
+
+    @handles(WriteTxnMarkersRequest, on_cluster(AclOperation.ALTER, AclOperation.CLUSTER_ACTION))
+    def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
+        served.append(request)
+        return WriteTxnMarkersResponse(markers=[])
+
+    topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="t", partition_indexes=[0])
+    marker = blank(WriteTxnMarkersRequest.WritableTxnMarker, producer_id=5, topics=[topic])
+    authorizer = None if operation is None else Authorizer()
+    if authorizer is not None and operation is not None:
+        entry = Entry(Peer.principal, "*", operation, AclPermission.ALLOW)
+        authorizer.replace(Pattern(AclResource.CLUSTER, AclPattern.LITERAL, CLUSTER_NAME), {entry})
+    parts = Dispatcher(SimpleNamespace(), authorizer)(  # type: ignore[arg-type]
+        Peer(takes_brokers=False),  # type: ignore[arg-type]
+        frame_of(WriteTxnMarkersRequest(markers=[marker]), 1),
+    )
+    assert bool(served) == (operation in (AclOperation.ALTER, AclOperation.CLUSTER_ACTION))
+    if not served:
+        _, answer = decode_response(joined(parts)[4:], WriteTxnMarkersResponse, 1)
+        assert answer.markers[0].topics[0].partitions[0].error_code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def frame_of(request: Message, version: int) -> memoryview:

@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import blank
-from kbroker.network.limits import ServerLimits
+from kbroker.network.limits import WRITE_TXN_MARKERS, ServerLimits
 from kbroker.network.metering import Meter
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -21,6 +21,7 @@ from kbroker.protocol.messages.replication import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
+from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kbroker.security.quotas import ANY, FETCHED, PRODUCED, REQUESTED, ClientQuotas, Entity
 
 PRODUCE, FETCH, STOP_REPLICA, HEARTBEAT, ALLOCATE = 0, 1, 5, 12, 67
@@ -31,6 +32,7 @@ class Peer:
 
     principal = "User:ann"
     login_limits: Any = None
+    takes_brokers = True
 
     def __init__(self) -> None:
         self.muted: list[float] = []
@@ -131,6 +133,18 @@ def test_what_comes_before_a_login_is_not_counted() -> None:
     answer = HeartbeatResponse(error_code=ErrorCode.NONE)
     assert counted.count(asked(peer, HEARTBEAT, 4, busy_ms=10_000), blank(HeartbeatRequest), answer) is answer
     assert not peer.muted
+
+
+def test_markers_that_come_through_the_clients_listener_are_counted() -> None:
+    peer, counted = Peer(), meter(**{REQUESTED: 0.001})
+    for peer.takes_brokers in (True, False):
+        assert not peer.muted
+        counted.count(
+            asked(peer, WRITE_TXN_MARKERS, 1, busy_ms=10_000),
+            blank(WriteTxnMarkersRequest),
+            WriteTxnMarkersResponse(markers=[]),
+        )
+    assert peer.muted
 
 
 def test_a_wait_that_the_handler_asks_for_is_kept() -> None:
