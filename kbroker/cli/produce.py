@@ -1,12 +1,14 @@
 """`kbroker topic produce`: lines of standard input, files, or rows of a file become records."""
 
 import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kbroker.cli.errors import CommandFailed, one_line, with_next_step
 from kbroker.cli.file_formats import FileFormat, file_format, need_pyarrow
 from kbroker.cli.interrupts import INTERRUPTED
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, parse_settings
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 RESULT_TIMEOUT_S = 150.0
+LOOK_EVERY = 10_000
 
 Record = tuple[bytes | None, bytes | None]
 """Key and value."""
@@ -172,42 +175,71 @@ def _send(
     from kbroker.cli.admin import check_reach
 
     check_reach(bootstrap)
-    count = 0
     interrupted = False
-    futures: list[Delivery] = []
+    told = Told(verbose=verbose)
     with Producer(chosen_bootstrap(bootstrap), **{"client_id": "kbroker-cli", **options}) as producer:
         try:
             for key, value in records:
-                futures.append(producer.send(topic, value=value, key=key, headers=headers, partition=partition))
-                count += 1
-                if len(futures) >= 10_000:
-                    futures = _checked(futures, verbose)
+                try:
+                    told.add(producer.send(topic, value=value, key=key, headers=headers, partition=partition))
+                except Exception as error:
+                    told.fail(told.sent + 1, error)
+                if told.failure is not None:
+                    break
         except KeyboardInterrupt:
             interrupted = True  # what was read is sent; only a second time gives it up
         producer.flush()
-    for future in futures:
-        _told(future, verbose, RESULT_TIMEOUT_S)
-    print(f"{count} record{'' if count == 1 else 's'} written to {topic}", file=sys.stderr)
+    told.settle(RESULT_TIMEOUT_S)
+    count = f"{told.written} record{'' if told.written == 1 else 's'} written to {topic}"
+    if told.failure is not None:
+        number, reason = told.failure
+        raise CommandFailed(f"{reason} ({count}; record {number} is the first that is not)")
+    print(count, file=sys.stderr)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def _checked(futures: "list[Delivery]", verbose: bool) -> "list[Delivery]":
-    """Raise what went wrong with those that are done; return the others."""
-    waiting = []
-    for future in futures:
-        if future.done():
-            _told(future, verbose, 0)
-        else:
-            waiting.append(future)
-    return waiting
+class Told:
+    """What becomes of the records that are sent, which are counted from 1."""
 
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+        self._waiting: deque[tuple[int, Delivery]] = deque()
+        self.sent = 0
+        self.written = 0
+        self.failure: tuple[int, str] | None = None
+        """The first that is not written, of those that are known, and why."""
 
-def _told(future: "Delivery", verbose: bool, timeout: float) -> None:
-    """Raise what went wrong with a record; or say where it is."""
-    written = future.result(timeout)
-    if verbose:
-        print(f"{written.topic} {written.partition} {written.offset}")
+    def add(self, delivery: "Delivery") -> None:
+        """Take one more, and look now and then what has become of the others."""
+        self.sent += 1
+        self._waiting.append((self.sent, delivery))
+        if self.sent % LOOK_EVERY == 0:
+            self.settle(None)
+
+    def settle(self, timeout: float | None) -> None:
+        """See what has become of all, None: of those that need no waiting; where each is may be said."""
+        # One by one, as Ctrl-C may come in between.
+        while self._waiting and (timeout is not None or self._waiting[0][1].done()):
+            number, delivery = self._waiting[0]
+            try:
+                place = delivery.result(timeout)
+            except Exception as error:
+                self.fail(number, error)
+                self._waiting.popleft()
+                continue
+            self._waiting.popleft()
+            self.written += 1
+            if self._verbose:
+                print(f"{place.topic} {place.partition} {place.offset}")
+
+    def fail(self, number: int, error: Exception) -> None:
+        """Keep why a record is not written; what is a bug of ours is raised."""
+        reason = one_line(error)
+        if reason is None:
+            raise error
+        if self.failure is None or number < self.failure[0]:
+            self.failure = number, with_next_step(error, reason)
 
 
 def to_record(text: bytes, key: bytes | None, splitter: bytes | None, empty_is_null: bool) -> Record:

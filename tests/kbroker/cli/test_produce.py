@@ -63,6 +63,23 @@ def test_what_the_broker_refuses_is_told_in_a_line(topic: str) -> None:
     assert "MESSAGE_TOO_LARGE" in fail("topic", "produce", topic, given=b"x" * 5000)
 
 
+def test_which_record_is_not_written_and_how_many_are_is_told(topic: str) -> None:
+    succeed("config", "alter", "topic", topic, "--set", "max.message.bytes=1000")
+    lines = [b"a"] * 20 + [b"x" * 5000] + [b"b"] * 9
+    said = fail("topic", "produce", topic, given=b"\n".join(lines))
+    assert "MESSAGE_TOO_LARGE" in said
+    there = len(pairs(topic))
+    assert f"({there} record{'' if there == 1 else 's'} written to {topic}; record " in said
+    number = int(said.partition("; record ")[2].split()[0])
+    assert number <= 21
+
+
+def test_a_record_that_cannot_be_sent_is_told_with_its_number_too(topic: str) -> None:
+    said = fail("topic", "produce", topic, given=b"a\n" + b"x" * 2_000_000 + b"\nb\n")
+    assert said.endswith(f"(1 record written to {topic}; record 2 is the first that is not)\n")
+    assert pairs(topic) == [(None, "a")]
+
+
 @pytest.mark.parametrize("arguments", [("-H", "=v"), ("-D", ""), ("-z", "zip"), ("/no/such/file",)])
 def test_wrong_usage_exits_with_2(topic: str, arguments: tuple[str, ...]) -> None:
     assert kbroker("topic", "produce", topic, *arguments).returncode == 2
