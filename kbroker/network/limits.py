@@ -58,7 +58,7 @@ A member names few protocols; a rule, a heartbeat's subscription are taken in on
 BROKER_REQUESTS = frozenset((LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, 7, WRITE_TXN_MARKERS, ALTER_PARTITION, 67))
 """API keys of requests that only brokers send: those and ControlledShutdown, AllocateProducerIds."""
 OPERATORS_REQUESTS = frozenset((WRITE_TXN_MARKERS,))
-"""Those of them that operators send, too, to end a hanging transaction (KIP-664): where there are rules, they decide."""
+"""Those that operators send, too, to end a hanging transaction (KIP-664): where there are rules, they decide."""
 
 
 def broker_listeners(config: BrokerConfig) -> frozenset[str] | None:

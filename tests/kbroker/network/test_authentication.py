@@ -36,7 +36,6 @@ from kbroker.protocol.messages.security import (
 from kbroker.security.exchange import PLAIN, SCRAM_SHA_256, Identity
 from kbroker.security.oauthbearer import OAuthBearerServer, ValidToken
 from kbroker.security.plain import PlainServer
-from kbroker.security.quotas import ANY, REQUESTED, ClientQuotas, Entity
 from kbroker.security.scram import KnownUser, ScramClient, ScramServer, credential_of, salted_password
 from kbroker.security.security_protocol import SecurityProtocol
 from tests.kbroker.network.serving import Client, frame, until
@@ -158,23 +157,6 @@ async def test_versions_need_not_be_asked_for() -> None:
     async with sasl_server() as server, peer(server) as client:
         await client.log_in()
         assert principals(server) == ["User:alice"]
-
-
-async def test_what_comes_before_the_login_is_counted_by_no_quota() -> None:
-    """Else strangers, who name any client id, would use up what clients with a login may use."""
-    async with sasl_server() as server:
-        quotas = ClientQuotas(11, 1000, 11)
-        quotas.replace(Entity(None, ANY), {REQUESTED: 1e-6})
-        server.dispatch = Dispatcher(server.dispatch.services, quotas=quotas)  # type: ignore[attr-defined]
-        for _ in range(2):
-            async with peer(server) as client:
-                assert (await client.versions()).throttle_time_ms == 0
-                await client.log_in()
-        assert not quotas._counters
-        async with peer(server) as client:
-            await client.log_in()
-            await client.versions()
-            assert quotas._counters, "who has logged in is counted"
 
 
 async def test_a_bad_question_for_versions_may_be_asked_again() -> None:
@@ -332,15 +314,6 @@ async def test_another_request_during_a_login_is_refused_in_its_own_form() -> No
         await client.handshake()
         again = await answered_and_closed(client, client.handshake())
         assert again.error_code is ErrorCode.ILLEGAL_SASL_STATE
-
-
-async def test_a_request_of_many_elements_during_a_login_is_not_read() -> None:
-    """A login has none: they would cost a stranger's millisecond many times over."""
-    async with one_peer() as client:
-        await client.handshake()
-        topics = [MetadataRequest.MetadataRequestTopic(name="t") for _ in range(101)]
-        client.request(MetadataRequest(topics=topics), 9)
-        assert await client.is_closed(20)
 
 
 async def test_nothing_is_read_while_a_refusal_waits() -> None:

@@ -33,6 +33,7 @@ from kbroker.security.exchange import OAUTHBEARER, PLAIN, SCRAM_SHA_256, Identit
 from kbroker.security.limited_lines import LINES_EACH, PERIOD_S
 from kbroker.security.oauthbearer import OAuthBearerServer
 from kbroker.security.plain import PlainServer
+from kbroker.security.quotas import ANY, REQUESTED, ClientQuotas, Entity
 from kbroker.security.scram import KnownUser, ScramClient, ScramServer, credential_of, salted_password
 from kbroker.security.security_protocol import SecurityProtocol
 from kbroker.security.signed_tokens import SignedValidator
@@ -431,3 +432,29 @@ async def test_what_strangers_send_behind_a_frame_waits_among_strangers_and_is_s
             await until(lambda: bool(waiting), ENOUGH_S)
             waiting.pop()()
         assert login.state is FAILED
+
+
+async def test_what_comes_before_the_login_is_counted_by_no_quota() -> None:
+    """Else strangers, who name any client id, would use up what clients with a login may use."""
+    async with sasl_server() as server:
+        quotas = ClientQuotas(11, 1000, 11)
+        quotas.replace(Entity(None, ANY), {REQUESTED: 1e-6})
+        server.dispatch = Dispatcher(server.dispatch.services, quotas=quotas)  # type: ignore[attr-defined]
+        for _ in range(2):
+            async with peer(server) as client:
+                assert (await client.versions()).throttle_time_ms == 0
+                await client.log_in()
+        assert not quotas._counters
+        async with peer(server) as client:
+            await client.log_in()
+            await client.versions()
+            assert quotas._counters, "who has logged in is counted"
+
+
+async def test_a_request_of_many_elements_during_a_login_is_not_read() -> None:
+    """A login has none: they would cost a stranger's millisecond many times over."""
+    async with sasl_server() as server, peer(server) as client:
+        await client.handshake()
+        topics = [MetadataRequest.MetadataRequestTopic(name="t") for _ in range(101)]
+        client.request(MetadataRequest(topics=topics), 9)
+        assert await client.is_closed(20)
