@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 100_000
 GROUP_BYTES = 32 << 20
+YEAR_32768_US = 971_890_963_200_000_000
+"""Arrow counts the years of a time that is written out in 16 bits."""
+MILLISECONDS_END_US = (2**63 - 1) // 1000 * 1000 + 1
+"""Beyond are times that are too far away for microseconds; the client gives the largest of these for them."""
+TIMES_END_US: Mapping[str, int] = {"csv": YEAR_32768_US, "parquet": MILLISECONDS_END_US}
 
 
 class BatchReader:
@@ -133,9 +138,18 @@ class TableSink:
             return lines_of(batch["value"].to_pylist())
         if self._values is not None:
             return self._unpacked(batch, self._values)
-        if self._kind == "parquet":
-            return batch, {}
-        return _text_columns(batch)
+        late = self._late_times(batch)
+        if late:
+            # What is before it is written; of this one nothing can be.
+            batch = batch[: min(late)]
+        rows, malformed = (batch, {}) if self._kind == "parquet" else _text_columns(batch)
+        return rows, malformed or late
+
+    def _late_times(self, batch: pa.RecordBatch) -> dict[int, str]:
+        """Return the first row whose time the file cannot hold."""
+        times, end = batch["timestamp"].cast(pa.int64()), TIMES_END_US[self._kind]
+        row = pc.index(pc.or_(pc.greater_equal(times, end), pc.less_equal(times, -end)), True).as_py()
+        return {row: f"the time is too far away: {self._kind} cannot hold it, NDJSON can"} if row >= 0 else {}
 
     def _unpacked(self, batch: pa.RecordBatch, values: TypedValues) -> tuple[pa.RecordBatch, dict[int, str]]:
         try:

@@ -69,6 +69,29 @@ def test_bytes_that_csv_cannot_hold_are_named_after_what_is_before_them() -> Non
     assert stream.getvalue().count(b"\n") == 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "largest_us", "too_large_us"),
+    [
+        ("parquet", 2**63 - 808, 2**63 - 1),
+        ("parquet", -(2**63) + 808, -(2**63)),
+        ("csv", 971890963199999000, 971890963200000000),
+    ],
+)
+def test_times_that_a_file_cannot_hold_are_named(kind: str, largest_us: int, too_large_us: int) -> None:
+    batch = batch_of(b"a", b"b", b"c")
+    at = batch.schema.get_field_index("timestamp")
+    times = pa.array([1000, largest_us, too_large_us], pa.int64()).cast(batch.schema.field(at).type)
+    stream = io.BytesIO()
+    sink = table_output.TableSink(stream, kind, unpack=False)
+    sink.write(batch.set_column(at, batch.schema.field(at), times))
+    with pytest.raises(CommandFailed, match=f"t-0 at offset 2: .*: {kind} cannot hold it, "):
+        sink.close()
+    if kind == "parquet":
+        assert parquet.read_table(stream)["timestamp"].cast(pa.int64()).to_pylist() == [1000, largest_us]
+    else:
+        assert stream.getvalue().decode().splitlines()[2].split(",")[5] == '"32767-12-31T23:59:59.999000Z"'
+
+
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_fields_of_json_values_become_columns(kind: str) -> None:
     batch = batch_of(b'{"n":1,"at":"2013-01-01T05:00:00Z","tags":["a"],"s":null}', b'{"n":2}', None)
