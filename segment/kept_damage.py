@@ -39,7 +39,7 @@ def must_keep(segment: LogSegment, following: LogSegment | None) -> bool:
     """
     is_damaged, reached = False, 0
     with suppress(KafkaError):
-        for position, header, is_good in _batches(segment, _end(following)):
+        for position, header, is_good in batches(segment, _end(following)):
             if is_good and _last_offset(header) > segment.base_offset + MAX_RELATIVE_OFFSET:
                 return False
             is_damaged |= not is_good
@@ -54,7 +54,7 @@ def index_around(segment: LogSegment, following: LogSegment | None) -> None:
     log.warning("%s: it is damaged and stays as it is; its indexes are made again", segment.place)
     segment.reset_indexes()
     with suppress(KafkaError):  # behind a header that cannot be read nothing is found until it is mended
-        for position, header, is_good in _batches(segment, _end(following)):
+        for position, header, is_good in batches(segment, _end(following)):
             if is_good:
                 segment.note_batch(header, position)
     segment.seal()
@@ -68,7 +68,7 @@ def find_aborted_around(segment: LogSegment, following: LogSegment | None, state
     log.warning("%s: it is damaged and stays as it is; its aborted transactions are looked up anew", segment.place)
     segment.reset_transactions()
     with suppress(KafkaError):
-        for position, header, is_good in _batches(segment, _end(following)):
+        for position, header, is_good in batches(segment, _end(following)):
             aborted = replay(state, header, segment, position) if is_good or not header.is_control else None
             if aborted is not None:
                 segment.add_aborted(aborted)
@@ -78,7 +78,7 @@ def _end(following: LogSegment | None) -> int:
     return MAX_LONG if following is None else following.base_offset
 
 
-def _batches(segment: LogSegment, below: int) -> Iterator[tuple[int, BatchHeader, bool]]:
+def batches(segment: LogSegment, below: int) -> Iterator[tuple[int, BatchHeader, bool]]:
     """Position, header and whether it is good, of each batch that headers lead to. Raises KafkaError CORRUPT_MESSAGE.
 
     No checksum covers base offsets: they ascend, and stay below where the next segment begins.

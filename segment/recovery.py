@@ -9,7 +9,6 @@ first bad byte. Each damage is told in one line.
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,10 +27,11 @@ from kbroker.segment.log_disk import LogDisk
 from kbroker.segment.log_health import LogOwner
 from kbroker.segment.log_producers import EXPIRATION_MS
 from kbroker.segment.log_segment import LogSegment
-from kbroker.segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, FileName, parse_file_name
+from kbroker.segment.names import CLEANED, LOG, SNAPSHOT
 from kbroker.segment.producer_snapshots import ProducerSnapshots
 from kbroker.segment.producer_state import ProducerState
 from kbroker.segment.segment_recovery import first_offset_at, recover_segment
+from kbroker.segment.swaps import FolderListing
 from kbroker.segment.trash import Trash
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def open_log(
     """Open a log that is on disk, recovering what a crash left. Raises OSError when the disk fails."""
     known = known or KnownOffsets()
     opening = _Opening(setup, folder, config, known)
-    opening.finish_swaps()
+    opening.listing.finish_swaps()
     opening.find_segments()
     opening.read_epochs()
     opening.recover()
@@ -135,7 +135,7 @@ class _Opening:
         self.folder = Folder(folder)
         self.config = config
         self.known = known
-        self.names = sorted(os.listdir(folder))
+        self.listing = FolderListing(setup.pool, self.folder, config)
         self.segments: list[LogSegment] = []
         self.state = ProducerState()
         self.epochs = LeaderEpochs()
@@ -156,69 +156,14 @@ class _Opening:
 
     # ------------------------------------------------------------------ files
 
-    def _parsed(self) -> list[tuple[str, FileName]]:
-        pairs = [(name, parse_file_name(name)) for name in self.names]
-        return [(name, parsed) for name, parsed in pairs if parsed is not None]
-
-    def _remove(self, name: str, why: str) -> None:
-        log.info("%s/%s: removed, %s", self.folder.path, name, why)
-        self.files.unlink(f"{self.folder.path}/{name}")
-        self.names.remove(name)
-
-    def finish_swaps(self) -> None:
-        """Undo or complete what a compaction or a deletion had begun (steps 1 and 2)."""
-        if not any(name.endswith((".tmp", DELETED, CLEANED, SWAP)) for name in self.names):
-            return
-        for name in list(self.names):
-            if name.endswith(".tmp"):
-                self._remove(name, "an unfinished write")
-            elif name.endswith(DELETED):
-                self._remove(name, "left over")
-        files = [(name, parsed) for name, parsed in self._parsed() if parsed.state]
-        if not files:
-            return
-        cleaned = [parsed.offset for _, parsed in files if parsed.state == CLEANED]
-        for name, parsed in files:
-            if parsed.state == CLEANED:
-                self._remove(name, "left over")
-            elif cleaned and parsed.offset >= min(cleaned):
-                self._remove(name, "its compaction was not finished")
-        self._complete_swaps([(name, parsed) for name, parsed in self._parsed() if parsed.state == SWAP])
-
-    def _complete_swaps(self, swaps: Sequence[tuple[str, FileName]]) -> None:
-        ranges = [
-            (parsed.offset, self._next_offset(name, parsed.offset)) for name, parsed in swaps if parsed.suffix == LOG
-        ]
-        if ranges:
-            low, high = min(ranges)[0], max(end for _, end in ranges)
-            for name, parsed in self._parsed():
-                if not parsed.state and parsed.suffix != SNAPSHOT and low <= parsed.offset < high:
-                    self._remove(name, "replaced by a compacted segment")
-        for name, _ in swaps:
-            plain = name.removesuffix(SWAP)
-            self.files.rename(f"{self.folder.path}/{name}", f"{self.folder.path}/{plain}")
-            self.names.remove(name)
-            if plain not in self.names:  # one that an empty segment replaces is still there: its range holds no offset
-                self.names.append(plain)
-
-    def _next_offset(self, name: str, base_offset: int) -> int:
-        segment = LogSegment(self.setup.pool, self.folder, base_offset, self.config, 0)
-        segment.file.name = name
-        segment.size = segment.file.file_size()
-        end = base_offset
-        for _, header in segment.headers():
-            end = header.next_offset
-        segment.close()
-        return end
-
     def find_segments(self) -> None:
         """Make the list of segments; the last of them decides where the log ends."""
-        parsed = self._parsed()
+        parsed = self.listing.parsed()
         bases = sorted(name.offset for _, name in parsed if name.suffix == LOG)
         known = set(bases)
         for name, file in parsed:
             if file.offset not in known and file.suffix not in (LOG, SNAPSHOT):
-                self._remove(name, "it belongs to no log file")
+                self.listing.remove(name, "it belongs to no log file")
         indexed, timed = (
             {file.offset for _, file in parsed if file.suffix == suffix} for suffix in (names.INDEX, names.TIME_INDEX)
         )

@@ -234,50 +234,6 @@ def test_a_damaged_tail_after_a_clean_stop_is_cut_too(tmp_path: Path) -> None:
     again.close()
 
 
-def test_leftovers_of_deletions_and_compactions_are_removed(tmp_path: Path) -> None:
-    log = new_log(tmp_path)
-    fill(log, 3)
-    crash(log)
-    for name in (f"{0:020d}.index.deleted", f"{7:020d}.log.cleaned", "leader-epoch-checkpoint.tmp", f"{9:020d}.index"):
-        (log.directory / name).write_bytes(b"x")
-    again = reopen(tmp_path)
-    assert not [path.name for path in log.directory.iterdir() if path.name.endswith((".deleted", ".cleaned", ".tmp"))]
-    assert not (log.directory / f"{9:020d}.index").exists()
-    again.close()
-
-
-def test_a_finished_swap_replaces_the_segments_that_it_covers(tmp_path: Path) -> None:
-    log = new_log(tmp_path, SMALL)
-    fill(log, 40)
-    first, second, third = (Path(segment.file.path) for segment in log.segments[:3])
-    end = log.segments[2].base_offset
-    crash(log)
-    merged = first.read_bytes() + second.read_bytes()
-    Path(str(first) + ".swap").write_bytes(merged)
-    again = reopen(tmp_path, LogConfig(segment_bytes=10_000))
-    assert [segment.base_offset for segment in again.segments[:2]] == [0, end]
-    assert first.read_bytes() == merged
-    assert not second.exists()
-    assert third.exists()
-    assert again.log_end_offset == 40
-    again.close()
-
-
-def test_a_finished_swap_without_records_replaces_the_segment_of_its_name(tmp_path: Path) -> None:
-    log = new_log(tmp_path, SMALL)
-    fill(log, 40)
-    first, second = (Path(segment.file.path) for segment in log.segments[:2])
-    crash(log)
-    Path(str(first) + ".swap").write_bytes(b"")
-    first.with_suffix(".log.1.deleted").write_bytes(b"left over")
-    again = reopen(tmp_path, SMALL)
-    assert [segment.base_offset for segment in again.segments[:2]] == [0, int(second.stem)]
-    assert (first.read_bytes(), again.log_end_offset) == (b"", 40)
-    assert again.read(0, 100).read()[:8] == int(second.stem).to_bytes(8, "big")
-    assert not list(first.parent.glob("*.deleted"))
-    again.close()
-
-
 def test_a_log_that_ends_below_its_start_begins_anew_there(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     fill(log, 3)

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,15 +74,16 @@ def test_an_offset_that_flipped_to_far_behind_is_damage(tmp_path: Path) -> None:
 def test_a_last_batch_that_lies_far_behind_is_no_damage_where_a_checkpoint_knows_of_it(
     tmp_path: Path, witness: str
 ) -> None:
+    known: dict[str, Any] = {witness: FAR * 8 + 1}
     file = put_segment(tmp_path, 0, far_apart(0, 1, FAR * 8))
     shutil.copytree(file.parent, tmp_path / "kept")
-    log = reopen(tmp_path, **{witness: FAR * 8 + 1})
+    log = reopen(tmp_path, **known)
     assert ([segment.base_offset for segment in log.segments], log.log_end_offset) == ([0, FAR * 8], FAR * 8 + 1)
     assert (contents(log), log.is_short) == (far_apart(0, 1, FAR * 8), False)
     log.close()
     shutil.rmtree(file.parent)
     shutil.copytree(tmp_path / "kept", file.parent)
-    log = reopen(tmp_path, **{witness: FAR * 8})
+    log = reopen(tmp_path, **{**known, witness: FAR * 8})
     assert log.log_end_offset == 2
     log.close()
 
