@@ -57,13 +57,15 @@ def clone_group(
     """
     from kbroker.cli.admin import with_admin
     from kbroker.cli.errors import CommandFailed
-    from kbroker.cli.group_moves import MOVE_COLUMNS, moves
+    from kbroker.cli.group_moves import MOVE_COLUMNS, moves, refuse_active
     from kbroker.cli.output import print_rows
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         committed = {key: each for key, each in (await admin.list_group_offsets(group)).items() if each.offset >= 0}
         if not committed:
             raise CommandFailed(f"group {group} has committed nothing")
+        if dry_run:
+            await refuse_active(admin, copy)
         before = await admin.list_group_offsets(copy)
         if not (dry_run or overwrite) and any(key in before and before[key] != each for key, each in committed.items()):
             raise CommandFailed(f"group {copy} has committed other offsets (see --dry-run): --yes overwrites them")

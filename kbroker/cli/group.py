@@ -7,7 +7,7 @@ import typer
 from kbroker.cli.clone import clone_group
 from kbroker.cli.group_history import history
 from kbroker.cli.group_lag import lag
-from kbroker.cli.group_moves import MOVE_COLUMNS, moves
+from kbroker.cli.group_moves import MOVE_COLUMNS, moves, refuse_active
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
 
 if TYPE_CHECKING:
@@ -198,6 +198,8 @@ async def _reset(
     from kbroker.cli.positions import start_offset
     from kbroker.client.types import EARLIEST, LATEST
 
+    if dry_run:
+        await refuse_active(admin, group)
     before = await admin.list_group_offsets(group)
     chosen = sorted(before) if topics is None else await partitions_of(admin, topics)
     first = await admin.list_offsets(dict.fromkeys(chosen, EARLIEST)) if chosen else {}

@@ -1,9 +1,10 @@
-"""Where a group was and where it is now, as rows: of `group reset` and `group clone`."""
+"""What `group reset` and `group clone` share: where a group was and where it is now, and whether it may be moved."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kbroker.client.admin import Admin
     from kbroker.client.types import OffsetAndMetadata, TopicPartition
 
 MOVE_COLUMNS = ("group", "topic", "partition", "before", "after")
@@ -23,3 +24,14 @@ def moves(
         }
         for key, offset in after.items()
     ]
+
+
+async def refuse_active(admin: "Admin", group: str) -> None:
+    """Raise what moving the group would raise, for who only asks what would change."""
+    from kbroker.client.errors import error_for
+    from kbroker.protocol.errors import ErrorCode
+
+    if (await admin.describe_groups([group]))[group].members:
+        raise error_for(
+            ErrorCode.NON_EMPTY_GROUP, f"group {group} has members: stop them before its offsets are changed"
+        )

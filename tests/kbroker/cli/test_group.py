@@ -52,6 +52,9 @@ def test_a_description_says_who_reads_what(broker: BrokerProcess, topic: str, pr
         assert f"{group}: Stable, {protocol}, assignor" in text
         assert ("last rebalance: reader-" in text) == (protocol == "classic")
         assert "NON_EMPTY_GROUP" in fail("group", "reset", group, "--to", "start", "-t", topic)
+        said = fail("group", "reset", group, "--to", "start", "-t", topic, "--dry-run")
+        assert said == fail("group", "reset", group, "--to", "start", "-t", topic)
+        assert fail("group", "clone", topic, group, "--dry-run") == said
         assert "NON_EMPTY_GROUP" in fail("group", "delete", group)
 
 
