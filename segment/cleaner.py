@@ -18,6 +18,7 @@ from kbroker.segment.cleaning import Cleaning, CleaningAborted, CleaningLimits, 
 from kbroker.segment.cleaning_plan import LogToClean, choose, examine
 from kbroker.segment.log import Log
 from kbroker.segment.log_manager import LogManager
+from kbroker.segment.threads import become_nicer
 from kbroker.segment.throttle import Throttle
 
 log = logging.getLogger(__name__)
@@ -109,6 +110,7 @@ class LogCleaner:
         self._threads.clear()
 
     def _run(self, stopping: threading.Event) -> None:
+        become_nicer()
         while not stopping.is_set():
             try:
                 found = self.clean_dirtiest(stopping)

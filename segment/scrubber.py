@@ -32,6 +32,7 @@ from kbroker.segment.log import Log
 from kbroker.segment.log_health import CLOSED
 from kbroker.segment.log_manager import LogManager
 from kbroker.segment.log_segment import LogSegment
+from kbroker.segment.threads import become_nicer
 from kbroker.segment.throttle import Throttle
 
 log = logging.getLogger(__name__)
@@ -138,6 +139,7 @@ class LogScrubber:
             self._thread = None
 
     def _run(self, stopping: threading.Event) -> None:
+        become_nicer()
         while not stopping.is_set():
             now = time.monotonic()
             if self._begun is None or now - self._begun >= self.settings.log_scrub_interval_ms / 1000:

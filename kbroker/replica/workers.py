@@ -12,11 +12,15 @@
 
 So a slow disk holds up its own logs only, and a flood of batches that unpack to much only others like them. Threads
 start when there is work for them: a pool that nobody needs costs nothing.
+
+Threads that compute rather than wait (preparing, expressions) are nicer than the event loop.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Executor, ThreadPoolExecutor
+
+from kbroker.segment.threads import become_nicer
 
 FLUSHING_THREADS = 3
 APPENDING_THREADS = 4
@@ -49,16 +53,20 @@ class Workers:
     """All threads of a broker that do its slow work."""
 
     def __init__(self, preparing_threads: int = 8, upkeep_threads: int = 10) -> None:
-        self.preparing: ThreadPoolExecutor = _Pool(preparing_threads, thread_name_prefix="preparing")
+        self.preparing: ThreadPoolExecutor = _computing(preparing_threads, "preparing")
         self.upkeep: ThreadPoolExecutor = _Pool(upkeep_threads, thread_name_prefix="upkeep")
         self.loading = _Pool(LOADING_THREADS, thread_name_prefix="loading")
-        self.expressions = _Pool(EXPRESSION_THREADS, thread_name_prefix="expressions")
+        self.expressions = _computing(EXPRESSION_THREADS, "expressions")
         self._by_disk: dict[tuple[str, str], _Pool] = {}
 
     def resize(self, preparing_threads: int, upkeep_threads: int) -> None:
         """Take other numbers of threads; work that has begun or waits is done by those there were."""
-        self.preparing = _resized(self.preparing, preparing_threads, "preparing")
-        self.upkeep = _resized(self.upkeep, upkeep_threads, "upkeep")
+        if self.preparing._max_workers != preparing_threads:
+            self.preparing.shutdown(wait=False)
+            self.preparing = _computing(preparing_threads, "preparing")
+        if self.upkeep._max_workers != upkeep_threads:
+            self.upkeep.shutdown(wait=False)
+            self.upkeep = _Pool(upkeep_threads, thread_name_prefix="upkeep")
 
     def flushing(self, log_dir: str) -> Executor:
         """For fsync."""
@@ -99,8 +107,5 @@ class Workers:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _resized(pool: ThreadPoolExecutor, threads: int, name: str) -> ThreadPoolExecutor:
-    if pool._max_workers == threads:
-        return pool
-    pool.shutdown(wait=False)
-    return _Pool(threads, thread_name_prefix=name)
+def _computing(threads: int, name: str) -> ThreadPoolExecutor:
+    return _Pool(threads, thread_name_prefix=name, initializer=become_nicer)

@@ -18,6 +18,7 @@ from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogManager
 from tests.segment.batches import NOW, TOPIC_ID, batch, old_messages, put_segment
 from tests.segment.compaction import COMPACTED, put, roll, values
+from tests.segment.test_threads import are_nicer
 
 CLUSTER = "n1-C8GQvSGOSPdVHP5ZRkw"
 QUICK = LogCleanerSettings(log_cleaner_backoff_ms=20, log_cleaner_dedupe_buffer_size=1 << 20)
@@ -122,6 +123,7 @@ def test_deleting_a_log_does_not_wait_for_its_compaction(tmp_path: Path) -> None
     cleaner = LogCleaner(manager, slow)
     cleaner.start()
     until(lambda: bool(cleaner._in_progress))
+    assert are_nicer("log-cleaner")
     begun = time.monotonic()
     for topic in ("orders", "other"):
         manager.delete(topic, 0)

@@ -21,6 +21,7 @@ from kbroker.segment.scrubber import BatchWalk, Damage, LogScrubber, LogScrubber
 from tests.segment.batches import batch, old_messages, put_segment
 from tests.segment.compaction import clean, put, roll
 from tests.segment.test_cleaner import managed, until
+from tests.segment.test_threads import are_nicer
 
 PLAIN = LogConfig()
 BATCHES = 20
@@ -219,6 +220,7 @@ def test_the_thread_reads_in_rounds_takes_new_settings_and_ends(tmp_path: Path) 
     scrubber = LogScrubber(manager, LogScrubberSettings(log_scrub_interval_ms=20))
     scrubber.start()
     until(lambda: scrubber.rounds >= 2)
+    assert are_nicer("log-scrubber")
     scrubber.reconfigure(LogScrubberSettings(log_scrub_interval_ms=0))
     names = {thread.name for thread in threading.enumerate()}
     scrubber.stop()

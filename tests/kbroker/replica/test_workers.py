@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor
@@ -7,7 +8,9 @@ from concurrent.futures import Executor
 import pytest
 
 from kbroker.replica.workers import KINDS, Workers
+from kbroker.segment.threads import NICER_BY
 from tests.fixtures.threads import no_more_threads
+from tests.segment.test_threads import niceness
 
 
 @pytest.fixture
@@ -116,3 +119,12 @@ def test_where_no_further_thread_can_be_started_those_there_are_do_the_work(
     go_on.set()
     assert waiting.result(20) == "done"
     standing.result(20)
+
+
+def test_what_computes_is_nicer_than_the_rest(workers: Workers) -> None:
+    here = niceness()
+    found = {kind: getattr(workers, kind).submit(niceness).result(20) - here for kind in KINDS}
+    nicer = min(NICER_BY, 19 - here) if sys.platform == "linux" else 0
+    assert found == {"preparing": nicer, "upkeep": 0, "loading": 0, "expressions": nicer}
+    workers.resize(3, 3)
+    assert workers.preparing.submit(niceness).result(20) - here == nicer
