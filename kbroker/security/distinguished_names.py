@@ -26,6 +26,9 @@ KEYWORDS = {
 }
 _TO_ESCAPE = re.compile(r'[,=+<>#;"\\]')
 _RULE = re.compile(r"DEFAULT|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
+_ESCAPED_OR_SET = re.compile(r"\\.|\[(?P<set>\^?\]?(?:\\.|[^\\\]])*)", re.DOTALL)
+_NESTED_OR_INTERSECTED = re.compile(r"(?:\\.|[^\\])*?(?:\[|&&)", re.DOTALL)
+_BETWEEN = ", \t\r\n"
 _GROUP = re.compile(r"\\(.)|\$(\d)")
 
 
@@ -121,14 +124,14 @@ class PrincipalRules:
     def __init__(self, text: str = "DEFAULT") -> None:
         """Raises ValueError naming what is no rule."""
         self._rules: list[_Rule] = []
-        rest = text.strip()
+        rest = text.strip(_BETWEEN)
         while rest:
             match = _RULE.match(rest)
             follows = rest[match.end() :].lstrip() if match else ""
             if match is None or (follows and not follows.startswith(",")):
                 raise ValueError(f"ssl.principal.mapping.rules: '{rest}' is neither DEFAULT nor RULE:pattern/result/")
             self._rules.append(_rule_of(match))
-            rest = follows.lstrip(", \t\n")
+            rest = follows.lstrip(_BETWEEN)
 
     def apply(self, name: str) -> str | None:
         """Return the principal's name, None where no rule fits."""
@@ -142,8 +145,14 @@ class PrincipalRules:
 def _rule_of(match: re.Match[str]) -> _Rule:
     if match[1] is None:
         return _Rule(None)
+    text = match[1].replace("\\/", "/")
+    if any(_NESTED_OR_INTERSECTED.match(found["set"] or "") for found in _ESCAPED_OR_SET.finditer(text)):
+        raise ValueError(
+            f"ssl.principal.mapping.rules: '{match[1]}' means something else in Java, which joins [ ] within [ ] and "
+            "intersects at &&: list the signs that are meant, these two as \\[ and \\&"
+        )
     try:
-        pattern = re.compile(match[1].replace("\\/", "/"))
-    except re.error as error:
+        pattern = re.compile(text, re.ASCII)  # Java's \w, \d and (?i) know no others
+    except (re.error, ValueError) as error:
         raise ValueError(f"ssl.principal.mapping.rules: '{match[1]}' is no pattern: {error}") from error
     return _Rule(pattern, match[2].replace("\\/", "/"), match[3])

@@ -62,6 +62,10 @@ def test_a_subject_is_written_as_java_writes_it(encoded: str, name: str) -> None
         ("RULE:CN=(.*)/$1$7/", "CN=pay", "pay$7"),
         ("RULE:CN=a,b//,DEFAULT", "CN=a,b", ""),
         ("", "CN=a", None),
+        (",RULE:CN=(.*)/$1/,,", "CN=pay", "pay"),
+        (r"RULE:^CN=(\w+),O=x$/$1/L,DEFAULT", "CN=\u212aafka,O=x", "CN=\u212aafka,O=x"),
+        (r"RULE:CN=(?i:kafka)/is-kafka/,DEFAULT", "CN=\u212aafka", "CN=\u212aafka"),
+        (r"RULE:CN=[]a\[\\&]+/brackets/", r"CN=[\]&", "brackets"),
     ],
 )
 def test_the_first_rule_that_fits_the_whole_name_says_the_principal(
@@ -76,3 +80,16 @@ def test_the_first_rule_that_fits_the_whole_name_says_the_principal(
 def test_what_is_no_rule_is_told(rules: str) -> None:
     with pytest.raises(ValueError, match=r"is no pattern|is neither DEFAULT nor RULE"):
         PrincipalRules(rules)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["CN=[a-z&&[^b]]+", "CN=[a&&b]", "CN=[ab[cd]]", "CN=[[:alpha:]]", "CN=[^a[b]", r"\\[a\]&&b]", "[&&a]"]
+)
+def test_a_pattern_that_says_something_else_in_java_is_told(pattern: str) -> None:
+    with pytest.raises(ValueError, match="means something else in Java"):
+        PrincipalRules(f"RULE:{pattern}/x/")
+
+
+def test_a_flag_that_cannot_be_had_is_told() -> None:
+    with pytest.raises(ValueError, match=r"is no pattern: ASCII and UNICODE"):
+        PrincipalRules("RULE:(?u)CN/x/")
