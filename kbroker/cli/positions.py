@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Literal
 
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+LAST_MILLISECOND = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,11 @@ def parse_range(texts: Sequence[str]) -> tuple[StartPosition, int | None]:
 
 
 def _milliseconds(text: str) -> int:
+    """Return a time as records have it: none is before 1970, or later than 64 bits tell."""
+    return min(max(0, _read_milliseconds(text)), LAST_MILLISECOND)
+
+
+def _read_milliseconds(text: str) -> int:
     if text.isdigit():
         return int(text)
     ago = re.fullmatch(r"-(\d+)([smhdw])", text)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kbroker.cli.positions import StartPosition, parse_position, start_offset
+from kbroker.cli.positions import StartPosition, parse_position, parse_range, start_offset
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,16 @@ def test_a_time_may_be_so_long_ago(text: str, seconds: int) -> None:
     before = time.time()
     value = parse_position(text).value / 1000
     assert before - seconds - 0.01 <= value <= time.time() - seconds
+
+
+@pytest.mark.parametrize("text", ["@-99999999999d", "@-3000w", "@1960-01-01"])
+def test_a_time_before_all_records_is_the_first_there_can_be(text: str) -> None:
+    assert parse_position(text) == StartPosition("timestamp", 0)
+    assert parse_range(["e@1960-01-01T00:00Z"])[1] == 0
+
+
+def test_a_time_after_all_records_is_the_last_there_can_be() -> None:
+    assert parse_position("@99999999999999999999") == StartPosition("timestamp", 2**63 - 1)
 
 
 @pytest.mark.parametrize("text", ["", "middle", "1.5", "@", "@yesterday", "@-1", "@-1y", "@1h"])
