@@ -18,7 +18,7 @@ REQUESTS = _declare.meter(
 )
 ERRORS = _declare.meter(
     "kafka_network_requestmetrics_errors",
-    "Refused requests, and single partitions that Produce or Fetch refused.",
+    "Error codes in answers, that of each partition, group or topic too; not of the topics that Metadata tells of.",
     "request",
     "error",
 )

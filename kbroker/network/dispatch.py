@@ -23,6 +23,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.demands import Asked, Steps, quick_of, together
 from kbroker.handlers.refusals import refusal
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handling
+from kbroker.network.answer_errors import error_counter, error_counter_in_steps
 from kbroker.network.letting_go import let_go
 from kbroker.network.limits import BROKER_REQUESTS, MOST_AT_ONCE, OPERATORS_REQUESTS, most_elements
 from kbroker.network.metering import Meter
@@ -73,6 +74,8 @@ class _Api:
 
     __slots__ = (
         "client_id_from",
+        "count_errors",
+        "count_errors_in_steps",
         "demand",
         "ends_with_connection",
         "flexible_from",
@@ -101,6 +104,8 @@ class _Api:
         self.most_elements = most_elements(api_key)
         self.is_from_broker = _who_asks(api_key)
         self.client_id_from = 1 if api_key == CONTROLLED_SHUTDOWN else 0
+        self.count_errors = error_counter(api.response)
+        self.count_errors_in_steps = error_counter_in_steps(api.response)
         self.requests = ApiRequests(api.name, api.max_version + 1)
         if api_key == FETCH:
             self.requests.from_brokers, self.requests.from_consumers = Times(), Times()
@@ -317,11 +322,14 @@ class Dispatcher:
         try:
             if self.quotas.is_used:
                 answer = self.meter.count(ctx, request, answer)
-            return encode_response(answer, ctx.api_version, ctx.correlation_id, MOST_AT_ONCE)
+            parts = encode_response(answer, ctx.api_version, ctx.correlation_id, MOST_AT_ONCE)
         except TooManyElements:
             return in_turns(self._encode_large(ctx, request, answer))
         except Exception as error:
             return in_turns(self._encode_in_steps(ctx, request, self._refusal(ctx, request, error)()))
+        api = self.apis[ctx.api_key]
+        api.count_errors(answer, api.requests.errors)
+        return parts
 
     def _encode_large(self, ctx: RequestContext, request: Message, answer: Message) -> Generator[None, None, Any]:
         try:
@@ -331,10 +339,13 @@ class Dispatcher:
 
     def _encode_in_steps(self, ctx: RequestContext, request: Message, answer: Message) -> Generator[None, None, Any]:
         try:
-            return (yield from encode_response_in_steps(answer, ctx.api_version, ctx.correlation_id))
+            parts = yield from encode_response_in_steps(answer, ctx.api_version, ctx.correlation_id)
         except Exception as error:
-            refused = self._refusal(ctx, request, error)()
-            return (yield from encode_response_in_steps(refused, ctx.api_version, ctx.correlation_id))
+            answer = self._refusal(ctx, request, error)()
+            parts = yield from encode_response_in_steps(answer, ctx.api_version, ctx.correlation_id)
+        api = self.apis[ctx.api_key]
+        yield from api.count_errors_in_steps(answer, api.requests.errors)
+        return parts
 
     def _answer_unknown_api_versions(self, correlation_id: int) -> Any:
         """Answer in version 0, so that a newer client learns which version to ask in."""
@@ -342,6 +353,7 @@ class Dispatcher:
         response: Any = API_BY_KEY[API_VERSIONS].response
         entry = response.ApiVersion(api_key=API_VERSIONS, min_version=api.min_version, max_version=api.max_version)
         answer = response(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+        api.count_errors(answer, api.requests.errors)
         return encode_response(answer, 0, correlation_id)
 
     def refuse(self, header: RequestHeader, request: Message, code: ErrorCode, text: str) -> list[Any] | None:
@@ -356,8 +368,7 @@ class Dispatcher:
         return _made(ctx, self._refusal(ctx, request, error))
 
     def _refusal(self, ctx: RequestContext, request: Any, error: BaseException) -> Callable[[], Message]:
-        """Count and log why a request failed; return what makes its response."""
-        self.apis[ctx.api_key].requests.errors[getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)] += 1
+        """Log why a request failed; return what makes its response."""
         name = API_BY_KEY[ctx.api_key].name
         if isinstance(error, KafkaError):
             code, message = error.code, error.message
@@ -367,6 +378,7 @@ class Dispatcher:
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
             log.error("%s version %d from %r failed", name, ctx.api_version, ctx.connection, exc_info=error)
         if ctx.api_key == PRODUCE and request.acks == 0:
+            self.apis[PRODUCE].requests.errors[code] += 1
             raise CloseConnection(f"Produce with acks=0 failed: {code.name}")
         return partial(refusal, ctx.api_key, request, ctx.api_version, code, message)
 

@@ -59,7 +59,7 @@ class ApiRequests:
         self.by_version_from_brokers = [0] * versions
         """Those of them that brokers sent; only of Fetch."""
         self.errors: Counter[ErrorCode] = Counter()
-        """Refusals, those of single partitions in Produce and Fetch too."""
+        """Codes in answers, those of single partitions, groups and the like too."""
         self.times = Times()
         self.from_brokers: Times | None = None
         """Of Fetch: followers', which are in `times` too; so are consumers'."""
