@@ -500,20 +500,17 @@ def bound(listener: Listener, limits: ServerLimits) -> socket.socket:
 
 
 def open_socket(listener: Listener, limits: ServerLimits) -> socket.socket:
-    """Return a listening, non-blocking socket; an empty host listens on every address, IPv6 and IPv4."""
-    if not listener.host:
-        if socket.has_dualstack_ipv6():
-            family, address, dual = socket.AF_INET6, ("::", listener.port), True
-        else:
-            family, address, dual = socket.AF_INET, ("0.0.0.0", listener.port), False
-    else:
-        found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, address, dual = found[0][0], found[0][4], False  # type: ignore[assignment]
+    """Return a listening, non-blocking socket; with no host, or `::`, it listens on every address, IPv6 and IPv4."""
+    both = socket.has_dualstack_ipv6()
+    host = listener.host or ("::" if both else "0.0.0.0")
+    found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, address = found[0][0], found[0][4]
+    takes_both = both and address[0] == "::"
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual else 1)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if takes_both else 1)
         if limits.receive_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
         sock.setblocking(False)

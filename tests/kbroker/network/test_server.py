@@ -13,8 +13,8 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import CloseConnection
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING, LateAnswer
-from kbroker.network.limits import MOST_LATE_ANSWERS
-from kbroker.network.server import Listener, Server
+from kbroker.network.limits import MOST_LATE_ANSWERS, ServerLimits
+from kbroker.network.server import Listener, Server, bound
 from tests.kbroker.network.serving import Client, connected, echo, frame, serving, until
 
 
@@ -448,3 +448,12 @@ async def test_large_frames_of_changing_sizes_arrive_whole() -> None:
     async with serving() as server, connected(server) as client:
         client.send(b"".join(frame(body) for body in bodies * 3))
         assert [await client.receive() for _ in bodies * 3] == bodies * 3
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no sockets for IPv6 and IPv4 here")
+@pytest.mark.parametrize(("host", "takes"), [("", True), ("::", True), ("0:0::0", True), ("::1", False)])
+def test_every_address_means_those_of_ipv4_too(host: str, takes: bool) -> None:
+    """As for Java: `[::]` in Kafka's listeners takes clients of both."""
+    with bound(Listener("A", host, 0), ServerLimits()) as sock, socket.socket() as client:
+        address = "127.0.0.1", sock.getsockname()[1]
+        assert (client.connect_ex(address) == 0) == takes
