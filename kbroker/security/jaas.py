@@ -4,8 +4,8 @@
 
     KafkaServer { <one or more such entries> };         a JAAS file: entries by the name of their context
 
-Words are letters, digits, `_ - $ .`; anything else is quoted, with backslashes. Comments are those of Java. What is
-wrong is said without the values: they are passwords.
+Words are letters, digits, `_ - $ .` and all signs from U+00A0 on; anything else is quoted, with backslashes, as
+java.io.StreamTokenizer has it. Comments are those of Java. What is wrong is said without the values: those are secret.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ FLAGS = ("required", "requisite", "sufficient", "optional")
 REFUSED = ("com.sun.security.auth.module.JndiLoginModule",)
 """What could make Java load code from elsewhere: refused here, too, so that a configuration means the same."""
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-$.")
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b"}
+_FIRST_BEYOND = "\xa0"
+"""It and what comes behind it is part of words."""
+_FIRST_OF_NUMBERS = "0123456789-."
+"""No word begins so."""
+_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
+_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 class JaasError(ValueError):
@@ -95,14 +100,14 @@ class _Reader:
             key = self.word(f"an option of {shown(name)}, or the final semicolon")
             self.sign("=")
             value = self._take(f"the value of option {key}")
-            if not value.is_quoted and (value.text in "={};" or value.text[0] in "0123456789-."):
+            if not value.is_quoted and (value.text in "={};" or value.text[0] in _FIRST_OF_NUMBERS):
                 raise JaasError(f"line {value.line}: the value of option {key} has to be in quotes")
             options[key] = value.text
         return LoginModule(name, options)
 
     def word(self, wanted: str) -> str:
         token = self._take(wanted)
-        if not token.text or (not token.is_quoted and token.text in "={};"):
+        if not token.text or (not token.is_quoted and token.text[0] in f"={{}};{_FIRST_OF_NUMBERS}"):
             raise JaasError(f"line {token.line}: expected {wanted}")
         return token.text
 
@@ -129,7 +134,7 @@ def _tokens(text: str) -> list[_Token]:
     place, line = 0, 1
     while place < len(text):
         sign = text[place]
-        if sign.isspace():
+        if sign <= " ":
             line += sign == "\n"
             place += 1
         elif sign == "/":
@@ -144,15 +149,19 @@ def _tokens(text: str) -> list[_Token]:
         elif sign in "={};":
             tokens.append(_Token(sign, False, line))
             place += 1
-        elif sign in _WORD:
+        elif _is_of_word(sign):
             end = place
-            while end < len(text) and text[end] in _WORD:
+            while end < len(text) and _is_of_word(text[end]):
                 end += 1
             tokens.append(_Token(text[place:end], False, line))
             place = end
         else:
             raise JaasError(f"line {line}: a sign that only stands in quotes")
     return tokens
+
+
+def _is_of_word(sign: str) -> bool:
+    return sign in _WORD or sign >= _FIRST_BEYOND
 
 
 def _end_of_comment(text: str, place: int, line: int) -> int:
@@ -171,15 +180,17 @@ def _quoted(text: str, place: int, line: int) -> tuple[str, int]:
     quote, parts = text[place], []
     place += 1
     while place < len(text) and text[place] != quote:
-        if text[place] == "\\" and place + 1 < len(text):
-            place += 1
-            parts.append(_ESCAPES.get(text[place], text[place]))
-        else:
-            parts.append(text[place])
-        place += 1
+        escape = _ESCAPE.match(text, place)
+        parts.append(text[place] if escape is None else _meant(escape[1]))
+        place += 1 if escape is None else len(escape[0])
     if place >= len(text):
         raise JaasError(f"line {line}: a quote that does not end")
     return "".join(parts), place + 1
+
+
+def _meant(escaped: str) -> str:
+    """The sign that stands behind a backslash, by itself or as its number, which is octal."""
+    return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)
 
 
 def shown(name: str) -> str:

@@ -11,6 +11,21 @@ def test_an_entry_has_a_class_and_options() -> None:
     assert module.options == {"username": "alice", "password": 'a"b c;={}', "tokenauth": "true"}
 
 
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (r'user_a="p\101q"', {"user_a": "pAq"}),
+        (r'user_a="\3777\4777\78\0"', {"user_a": "\xff7'77\x078\0"}),
+        (r'user_a="\a\b\f\n\r\t\v"', {"user_a": "\a\b\f\n\r\t\v"}),
+        (r'user_a="x\8y\q\u0041"', {"user_a": "x8yqu0041"}),
+        ('user_ü="x" user_a=ümlaut\xa0漢', {"user_ü": "x", "user_a": "ümlaut\xa0漢"}),
+        ('user_a\x1f=\x01x "1a"="y"', {"user_a": "x", "1a": "y"}),
+    ],
+)
+def test_signs_and_escapes_are_those_of_javas_tokenizer(text: str, options: dict[str, str]) -> None:
+    assert parse_jaas(f"a.B required {text};").options == options
+
+
 def test_options_may_stand_on_lines_of_their_own_with_comments() -> None:
     text = "a.B REQUIRED // first\n /* user_x=\"no\" */ user_alice='it''s' \n;"
     with pytest.raises(JaasError):
@@ -25,6 +40,8 @@ def test_options_may_stand_on_lines_of_their_own_with_comments() -> None:
         ("a.B required username='secret'", "the text ends"),
         ("a.B username='secret';", "control flag"),
         ("a.B required password=1secret;", "has to be in quotes"),
+        ("a.B required 1secret='x';", "line 1: expected an option"),
+        ("a.B required user_a\x85='secret';", "only stands in quotes"),
         ("a.B required password=;", "has to be in quotes"),
         ("a.B required password='secret;", "does not end"),
         ("a.B required password=se#cret;", "only stands in quotes"),
