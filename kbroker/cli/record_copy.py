@@ -119,7 +119,7 @@ class Copy:
         A member of a group ends when what it has been given is read; it writes all of it, as all of it is committed.
         """
         read = self._reader(sink)
-        came_at = time.monotonic()
+        came_at = self._flushed_at = time.monotonic()
         while ends is None or not self._reached(ends):
             if self._stop:
                 return ends is None and count is None

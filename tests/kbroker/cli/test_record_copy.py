@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from kbroker import Admin, Consumer, Record
 from kbroker.cli.consume import begin
-from kbroker.cli.interrupts import Interrupts
+from kbroker.cli.interrupts import Interrupts, interrupts
 from kbroker.cli.positions import StartPosition
 from kbroker.cli.record_copy import Copy, TextSink
 from kbroker.dev.broker_process import BrokerProcess
@@ -239,11 +240,10 @@ def test_what_does_not_come_is_named(
 ) -> None:
     monkeypatch.setattr("kbroker.cli.record_copy.SILENT_SECONDS", 0)
     monkeypatch.setattr("kbroker.cli.record_copy.POLL_SECONDS", 0.01)
-    stop = never()
-    with Consumer(broker.bootstrap) as consumer:
+    with Consumer(broker.bootstrap) as consumer, interrupts() as stop:
         ends = begin(consumer, [topic], [0], StartPosition("end"))
         (end,) = ends.values()
-        timer = threading.Timer(0.2, stop.on_signal, (signal.SIGINT, None))
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         job = Copy(consumer, stop, commits=False)
         assert not job.run(TextSink(io.BytesIO(), values), dict.fromkeys(ends, end + 5), None, topic, None)
