@@ -125,7 +125,7 @@ def _dump_log(file: Path, with_records: bool, words: RecordWords) -> Iterator[Ro
 def _records(data: memoryview, position: int, header: BatchHeader) -> list[Record]:
     """The records of a batch, or of a message of old. Raises KafkaError."""
     if header.magic == 2:
-        return decode_batch(data, position, header.size)
+        return decode_batch(data, position)
     return [Record(*message) for message in messages(data, position, header.size)]
 
 

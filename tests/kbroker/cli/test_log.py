@@ -92,6 +92,18 @@ def test_verify_exits_with_1_and_names_file_and_position(folder: Path) -> None:
     assert "checksum" in done.stdout
 
 
+@pytest.mark.parametrize("arguments", [("dump", "--records"), ("verify",)])
+def test_of_a_batch_that_is_cut_it_is_said_how_much_is_there(arguments: tuple[str, ...], folder: Path) -> None:
+    file = folder / f"{0:020d}.log"
+    data = file.read_bytes()
+    (document,) = json.loads(CliRunner().invoke(app, ["dump", str(file), "--format", "json"]).stdout)
+    last = document["entries"][-1]["position"]
+    file.write_bytes(data[:-7])
+    done = kbroker("log", *arguments, str(file))
+    assert done.returncode == 1
+    assert f"{len(data) - last} bytes, {len(data) - last - 7} are there" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("command", ["dump", "verify"])
 def test_a_folder_without_logs_is_no_folder_without_damage(command: str, folder: Path) -> None:
     (folder.parent / "broker-1").mkdir()
