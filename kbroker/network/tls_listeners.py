@@ -40,7 +40,7 @@ class TlsListener:
     """What `context` was made of: the stores as they were then."""
 
     def principal(self, certificate: bytes | None) -> str:
-        """Return whose certificate it is; raises StoreError, or ValueError where no rule fits its name."""
+        """Return whose certificate it is; raises ValueError where it cannot be read, or no rule fits its name."""
         if certificate is None or not self.names_clients:
             return ANONYMOUS
         name = subject_of(certificate)

@@ -8,8 +8,8 @@ rule       RULE:^CN=([^,]+),.*$/$1/L                makes it `pay`
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from kbroker.security.stores import missing
 
@@ -24,7 +24,14 @@ KEYWORDS = {
     "0.9.2342.19200300.100.1.25": "DC",
     "0.9.2342.19200300.100.1.1": "UID",
 }
+TEXTS = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E)
+"""Tags of what Java takes for text, and for UTF-8 whatever it is: UTF8, Printable, T61, IA5, General, BMP."""
+VERSION = 0xA0
+"""The tag of the first field of a certificate, which may be missing."""
+LONG_TAG, NO_SIZE = 0x1F, 0x80
+"""Of several bytes, which no certificate needs; not told, which is not DER. Above NO_SIZE the size itself follows."""
 _TO_ESCAPE = re.compile(r'[,=+<>#;"\\]')
+_BLANKS = " \r"
 _RULE = re.compile(r"DEFAULT|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
 _ESCAPED_OR_SET = re.compile(r"\\.|\[(?P<set>\^?\]?(?:\\.|[^\\\]])*)", re.DOTALL)
 _NESTED_OR_INTERSECTED = re.compile(r"(?:\\.|[^\\])*?(?:\[|&&)", re.DOTALL)
@@ -33,19 +40,22 @@ _GROUP = re.compile(r"\\(.)|\$(\d)")
 
 
 def subject_of(certificate: bytes) -> str:
-    """Return the distinguished name of a certificate (DER); raises StoreError without the library for it."""
+    """Return the distinguished name of a certificate (DER); raises ValueError where that cannot be read."""
     try:
-        from cryptography import x509
-    except ImportError as error:
-        raise missing("cryptography", "a client's certificate") from error
-    parts = [
-        "+".join(map(_attribute, relative)) for relative in x509.load_der_x509_certificate(certificate).subject.rdns
-    ]
-    return ",".join(reversed(parts))
+        ((_, parts, _),) = _elements(certificate)
+        (_, certified, _), _, _ = _elements(parts)
+        _, _, _, _, (_, subject, _), *_ = (each for each in _elements(certified) if each[0] != VERSION)
+        names = ["+".join(_attribute(each) for _, each, _ in _elements(kin)) for _, kin, _ in _elements(subject)]
+    except ValueError as error:
+        raise ValueError("the subject of a certificate cannot be read: its encoding (DER) is broken") from error
+    return ",".join(reversed(names))
 
 
 def alternative_names_of(certificate: bytes) -> frozenset[str]:
-    """Return the host names and addresses of a certificate (DER), by their kinds; raises StoreError as `subject_of`."""
+    """Return the host names and addresses of a certificate (DER), by their kinds.
+
+    Raises StoreError without the library for it.
+    """
     try:
         from cryptography import x509
     except ImportError as error:
@@ -58,37 +68,48 @@ def alternative_names_of(certificate: bytes) -> frozenset[str]:
     return frozenset(f"{type(name).__name__} {name.value}" for name in found)
 
 
-def _attribute(attribute: Any) -> str:
-    keyword = KEYWORDS.get(attribute.oid.dotted_string)
-    if keyword is None or isinstance(attribute.value, bytes):
-        return f"{keyword or attribute.oid.dotted_string}=#{_der_of(attribute).hex()}"
-    text = _TO_ESCAPE.sub(r"\\\g<0>", attribute.value).replace("\0", "\\00")
-    if text.startswith(" "):
-        text = "\\" + text
-    if text.endswith(" ") and len(text) > 1 and not text.endswith("\\ "):
-        text = text[:-1] + "\\ "
-    return f"{keyword}={text}"
+def _attribute(encoded: bytes) -> str:
+    """A kind and a value: text is written with the escapes of Java, anything else in hexadecimal digits."""
+    (_, identifier, _), (tag, content, value) = _elements(encoded)
+    kind = _dotted(identifier)
+    keyword = KEYWORDS.get(kind)
+    if keyword is None or tag not in TEXTS:
+        return f"{keyword or kind}=#{value.hex()}"
+    text = _TO_ESCAPE.sub(r"\\\g<0>", content.decode(errors="replace")).replace("\0", "\\00")
+    first = len(text) - len(text.lstrip(_BLANKS))
+    end = max(first, len(text.rstrip(_BLANKS)))
+    return f"{keyword}={_each_escaped(text[:first])}{text[first:end]}{_each_escaped(text[end:])}"
 
 
-def _der_of(attribute: Any) -> bytes:
-    """The value as it is encoded: what follows the type's identifier in a name that is nothing but this attribute."""
-    from cryptography import x509
+def _each_escaped(blanks: str) -> str:
+    return "".join("\\" + each for each in blanks)
 
-    encoded = x509.Name([attribute]).public_bytes()
+
+def _dotted(identifier: bytes) -> str:
+    """An object identifier: numbers of seven bits a byte, of which the first holds two."""
+    numbers = [0]
+    for byte in identifier:
+        numbers[-1] = numbers[-1] << 7 | byte & 0x7F
+        if byte < 0x80:
+            numbers.append(0)
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:-1])))
+
+
+def _elements(encoded: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """What stands in DER, one after the other: its tag, its content, and the whole of it; raises ValueError."""
     start = 0
-    for _ in range(3):  # a sequence of sets of sequences
-        start, _size = _content(encoded, start)
-    start, size = _content(encoded, start)
-    return encoded[start + size :]
-
-
-def _content(encoded: bytes, position: int) -> tuple[int, int]:
-    """Return where the content of what is encoded there begins, and its size."""
-    size = encoded[position + 1]
-    if size < 0x80:
-        return position + 2, size
-    start = position + 2 + (size & 0x7F)
-    return start, int.from_bytes(encoded[position + 2 : start])
+    while start < len(encoded):
+        tag, size, begin = encoded[start], int.from_bytes(encoded[start + 1 : start + 2]), start + 2
+        is_unknown = tag & LONG_TAG == LONG_TAG or size == NO_SIZE
+        if size > NO_SIZE:
+            begin += size - NO_SIZE
+            size = int.from_bytes(encoded[start + 2 : begin])
+        end = begin + size
+        if is_unknown or end > len(encoded):
+            raise ValueError(f"no element of DER at byte {start} of {len(encoded)}")
+        yield tag, encoded[begin:end], encoded[start:end]
+        start = end
 
 
 @dataclass(frozen=True, slots=True)

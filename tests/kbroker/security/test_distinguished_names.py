@@ -17,6 +17,17 @@ JAVA = [
     ("302631133011060355040a0c0a6261636b5c736c617368310f300d06035504030c067122756f7465", r"CN=q\"uote,O=back\\slash"),
     ("301e310b3009060355040613024445310f300d06035504031306636f6d2c6d61", r"CN=com\,ma,C=DE"),
     ("3033310a30080603550404130173310a3008060355042a130167310d300b060355040c1304626f7373310a30080603550405130135", "2.5.4.5=#130135,2.5.4.12=#1304626f7373,2.5.4.42=#130167,2.5.4.4=#130173"),  # noqa: E501
+    ("3029310b3009060355040613024445310a3008060355040a0c0158310e300c06035504030c052020612020", r"CN=\ \ a\ \ ,O=X,C=DE"),  # noqa: E501
+    ("300d310b300906035504030c022020", r"CN=\ \ "),
+    ("300e310c300a06035504030c030d610d", "CN=\\\ra\\\r"),
+    ("300e310c300a06035504030c03610062", r"CN=a\00b"),
+    ("300d310b3009060355040312023132", "CN=#12023132"),
+    ("300e310c300a06035504031a03766973", "CN=#1a03766973"),
+    ("30173115301306035504031c0c000000750000006e00000069", "CN=#1c0c000000750000006e00000069"),
+    ("3011310f300d06035504031e060062006d0070", r"CN=\00b\00m\00p"),
+    ("300e310c300a06035504031303615f62", "CN=a_b"),
+    ("300e310c300a06035504031b0367656e", "CN=gen"),
+    ("300d310b300906035504031402e461", "CN=\ufffda"),
     ("30333110300e060355040713076d696420646c65310f300d060355040a1306747261696c20310e300c06035504031305206c656164", r"CN=\ lead,O=trail\ ,L=mid dle"),  # noqa: E501
 ]  # fmt: skip
 """Encoded names, and what X500Principal.getName() says of them."""
@@ -47,6 +58,20 @@ def certificate_of(subject: bytes) -> bytes:
 @pytest.mark.parametrize(("encoded", "name"), JAVA)
 def test_a_subject_is_written_as_java_writes_it(encoded: str, name: str) -> None:
     assert subject_of(certificate_of(bytes.fromhex(encoded))) == name
+
+
+def test_what_is_no_certificate_is_told() -> None:
+    whole = certificate_of(bytes.fromhex(JAVA[0][0]))
+    for spoiled in (
+        b"",
+        whole[:-1],
+        whole + b"0",
+        whole[:2] + b"\xff\xff" + whole[4:],
+        b"0\x80" + whole[2:],
+        b"0\x030\x01",
+    ):
+        with pytest.raises(ValueError, match="cannot be read"):
+            subject_of(spoiled)
 
 
 @pytest.mark.parametrize(
