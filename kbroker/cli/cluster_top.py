@@ -237,11 +237,15 @@ def _screen(output_format: Any) -> Iterator[Show]:
         from kbroker.cli.output import printable, rich_table
 
         with Live(auto_refresh=False, screen=True) as live:
+
+            def table(rows: list[dict[str, Any]], columns: Sequence[str]) -> Any:
+                return rich_table(rows, columns, live.console.width) or rich_table(rows, columns)
+
             yield lambda brokers, topics, problems: live.update(
                 Group(
-                    rich_table(brokers, BROKER_COLUMNS),
+                    table(brokers, BROKER_COLUMNS),
                     "",
-                    rich_table(topics, TOPIC_COLUMNS),
+                    table(topics, TOPIC_COLUMNS),
                     *(Text(printable(f"not known: {each}")) for each in problems),
                 ),
                 refresh=True,

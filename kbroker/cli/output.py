@@ -17,6 +17,11 @@ STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters above the space that command a terminal, or turn the direction of what follows."""
 NOT_PLAIN = re.compile(r"[^\n\t -~]+")
 
+GAP = 3
+"""Between two columns of a table in a terminal."""
+FOLDED = 12
+"""So wide at least are texts that go on in the next line."""
+
 Row = Mapping[str, Any]
 """Column name (snake_case) to value: text, number, bool, None, a list of these, or names and values once more."""
 
@@ -96,9 +101,12 @@ def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console().print(rich_table(rows, columns))
-    else:
-        _print_lines(rows, columns)
+        console = Console()
+        table = rich_table(rows, columns, console.width)
+        if table is not None:
+            console.print(table)
+            return
+    _print_lines(rows, columns)
 
 
 def _print_lines(rows: Sequence[Row], columns: Sequence[str]) -> None:
@@ -116,19 +124,43 @@ def _cells(rows: Sequence[Row], columns: Sequence[str]) -> tuple[list[str], list
     return [column.replace("_", " ") for column in columns], cells, numeric
 
 
-def rich_table(rows: Sequence[Row], columns: Sequence[str]) -> Any:
-    """Return rich's table of rows, for a terminal."""
+def rich_table(rows: Sequence[Row], columns: Sequence[str], room: int | None = None) -> Any:
+    """Return rich's table of rows, for a terminal; None where numbers or words would be cut to make it so narrow."""
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
 
     titles, cells, numeric = _cells(rows, columns)
+    widths: Sequence[int | None] | None = [None] * len(titles)
+    if room is not None:
+        widths = _widths(titles, cells, numeric, room - GAP * (len(titles) - 1))
+    if widths is None:
+        return None
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title, is_number in zip(titles, numeric, strict=True):
-        table.add_column(title, justify="right" if is_number else "left", overflow="fold")
+    for title, is_number, width in zip(titles, numeric, widths, strict=True):
+        table.add_column(title, justify="right" if is_number else "left", overflow="fold", width=width)
     for line in cells:
         table.add_row(*(escape(text) for text in line))
     return table
+
+
+def _widths(
+    titles: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool], room: int
+) -> list[int] | None:
+    """Return how wide each column is: the widest give way first, down to a title's longest word and a whole number."""
+    from rich.cells import cell_len
+
+    content = [max((cell_len(line[at]) for line in cells), default=0) for at in range(len(titles))]
+    widths = [max(cell_len(title), width) for title, width in zip(titles, content, strict=True)]
+    least = [
+        max(*map(cell_len, title.split()), width if is_number else min(width, FOLDED))
+        for title, width, is_number in zip(titles, content, numeric, strict=True)
+    ]
+    if sum(least) > room:
+        return None
+    while sum(widths) > room:
+        widths[max((width, at) for at, width in enumerate(widths) if width > least[at])[1]] -= 1
+    return widths
 
 
 def _is_number(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from unittest.mock import Mock
 
@@ -53,6 +54,35 @@ def test_a_table_in_a_terminal_is_drawn_by_rich(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "stdout", terminal)
     print_rows([{"topic": "[bold]not markup[/bold]"}], ("topic",), "table")
     assert "[bold]not markup[/bold]" in terminal.getvalue()
+
+
+WIDE = {"topic": "flights-" + "x" * 40, "leader_epoch": 12, "replicas": [1, 2, 3], "end_offset": 12345678901}
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(100, 3), (50, 7)])
+def test_a_table_in_a_narrow_terminal_folds_long_texts_never_numbers_or_short_words(
+    monkeypatch: pytest.MonkeyPatch, columns: int, lines: int
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_rows([WIDE], tuple(WIDE), "table")
+    text = re.sub("\x1b\\[[0-9;]*m", "", terminal.getvalue())
+    shown = text.splitlines()
+    assert len(shown) == lines, text
+    assert max(map(len, shown)) <= columns
+    assert {"12345678901", "1,2,3", "12", "leader", "epoch", "offset"} <= set(text.split())
+    assert "".join(line.split()[0] for line in shown if "xx" in line) == WIDE["topic"]
+
+
+def test_a_table_that_no_folding_makes_narrow_enough_has_a_line_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "30")
+    print_rows([WIDE], tuple(WIDE), "table")
+    heading, line = terminal.getvalue().splitlines()
+    assert heading.split() == ["topic", "leader", "epoch", "replicas", "end", "offset"]
+    assert line.split() == [WIDE["topic"], "12", "1,2,3", "12345678901"]
 
 
 def test_json_and_yaml_hold_the_values_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
