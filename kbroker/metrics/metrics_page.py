@@ -49,8 +49,8 @@ choose one `instance`, as one exporter tells of a whole cluster; what it would t
 
 Summaries hold the quantiles of about the last five minutes; where many requests come, one in some is timed and counts
 for the others. Their `_count` and `_sum` are of requests that have been answered. Counting costs one or two per cent of
-the CPU of a Produce request of 1 KB, of one of 128 KB nothing that stands out of the noise (`python -m bench counting`).
-Of a replica there are some twenty lines: `metrics.partitions.enable=false` leaves them out.
+the CPU of a Produce request of 1 KB, of one of 128 KB nothing that stands out of the noise (`python -m bench
+counting`). Of a replica there are some twenty lines: `metrics.partitions.enable=false` leaves them out.
 `kafka_topic_…` and `kafka_consumergroup_…` are told once in a cluster: by a partition's leader, a group's coordinator.
 Rules for alerts are in [alerts.yml](alerts.yml), each with what to do.
 """

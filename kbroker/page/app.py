@@ -28,8 +28,9 @@ from kbroker.page import (
 from kbroker.page.beside import Beside
 from kbroker.page.facts import Facts, reason
 from kbroker.page.guard import Guard, form_of, local_path
+from kbroker.page.held import TooMany
 from kbroker.page.options import PageOptions
-from kbroker.page.page import NotAllowed, NotThere, Page, TooMany, page_of_request, see_other
+from kbroker.page.page import NotAllowed, NotThere, Page, page_of_request, see_other
 from kbroker.page.rendering import FOLDER, environment
 from kbroker.page.schemas import Schemas
 from kbroker.protocol.errors import ErrorCode, KafkaError

@@ -1,6 +1,7 @@
 """Who may stay connected: nobody who asks for nothing, and from one address not so many that others find no place.
 
     a request   head and body within REQUEST_S of its first byte, the first one of the connection's begin
+    an answer   goes on as long as something of it is taken within TAKE_S
     places      MOST at once, MOST_OF_ADDRESS of them from one address; who finds none is turned away
 
 No token was given yet: any stranger could hold every descriptor of the process otherwise.
@@ -22,6 +23,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 log = logging.getLogger(__name__)
 
 REQUEST_S = 10.0
+TAKE_S = 120.0
+"""What waits to be taken is some 64 KB; who takes nothing holds what a download has read."""
 MOST = 512
 MOST_OF_ADDRESS = 128
 """A proxy before the page is one address, too."""
@@ -79,9 +82,10 @@ class _Accepted(socket.socket):
 
 
 class Connection(H11Protocol):
-    """Ends itself where a request does not come."""
+    """Ends itself where a request does not come, or its answer is not taken."""
 
     _late: asyncio.TimerHandle | None = None
+    _untaken: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
@@ -103,10 +107,26 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
         self._stop_waiting()
+        self._taken()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait until the client takes something."""
+        super().pause_writing()
+        self._untaken = self.loop.call_later(TAKE_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has."""
+        super().resume_writing()
+        self._taken()
 
     def _wait(self) -> None:
         self._late = self.loop.call_later(REQUEST_S, self.transport.abort)
+
+    def _taken(self) -> None:
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
 
     def _stop_waiting(self) -> None:
         if self._late is not None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -22,7 +22,8 @@ from kbroker.client.record_objects import as_object
 from kbroker.client.types import TopicDescription
 from kbroker.page.facts import reason
 from kbroker.page.guard import form_of
-from kbroker.page.page import Page, TooMany, see_other
+from kbroker.page.held import TooMany
+from kbroker.page.page import Page, see_other
 from kbroker.page.record_query import PARTITIONERS, STARTS, RecordQuery, WrongQuery, read_query
 from kbroker.page.record_view import FORMATS, RecordView, csv_lines, spark_snippet, view_of
 from kbroker.page.rendering import path_segment
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 READ_AHEAD = 8 << 20
 """Bytes that one reader has before they are looked at."""
+PIECE = 1 << 16
+"""Bytes of a download that are sent at a time."""
 PROGRESS_S = 0.2
 """How often a search tells how far it is."""
 MOST_ROWS = 1_000
@@ -145,7 +148,10 @@ async def _events(page: Page, topic: str, request: Request) -> AsyncIterator[str
         def shown(record: Record) -> RecordView:
             return view_of(record, form)
 
-        async with _reading(page) as consumer, contextlib.aclosing(scan(consumer, topic, query, shown)) as steps:
+        async with (
+            _reading(page) as consumer,
+            contextlib.aclosing(scan(consumer, topic, query, shown, page.held)) as steps,
+        ):
             async for step in steps:
                 found += len(step.records)
                 now = time.monotonic()
@@ -155,7 +161,7 @@ async def _events(page: Page, topic: str, request: Request) -> AsyncIterator[str
                 views = step.records[-MOST_ROWS:]
                 if page.schemas is not None:
                     views = await page.schemas.read(views)
-                html = template.render(rows=views, topic=topic) if views else ""
+                html = await asyncio.to_thread(template.render, rows=views, topic=topic) if views else ""
                 yield _event("rows", {"html": html, "found": found, "scanned": step.scanned, "total": step.total})
         yield _event("end", {"found": found, "limit": query.limit})
     except (KafkaError, OSError, ValueError, ConfigurationError, TooMany) as error:
@@ -170,13 +176,23 @@ Encoder = Callable[[list[Record] | None], bytes]
 """Records to bytes; None is the end."""
 
 
-async def _pieces(page: Page, topic: str, query: RecordQuery, encode: Encoder) -> AsyncIterator[bytes]:
-    async with _reading(page) as consumer, contextlib.aclosing(scan(consumer, topic, query, _whole)) as steps:
+async def _pieces(page: Page, topic: str, query: RecordQuery, encode: Encoder) -> AsyncIterator[memoryview]:
+    async with (
+        _reading(page) as consumer,
+        contextlib.aclosing(scan(consumer, topic, query, _whole, page.held)) as steps,
+    ):
         async for step in steps:
-            piece = encode(step.records)
-            if piece:
+            for piece in in_pieces(await asyncio.to_thread(encode, step.records)):
                 yield piece
-    yield encode(None)
+    for piece in in_pieces(await asyncio.to_thread(encode, None)):
+        yield piece
+
+
+def in_pieces(encoded: bytes) -> Iterator[memoryview]:
+    """Give what is to be sent in pieces: what a connection was given it holds once more."""
+    whole = memoryview(encoded)
+    for start in range(0, len(whole), PIECE):
+        yield whole[start : start + PIECE]
 
 
 def _whole(record: Record) -> Record:
@@ -196,8 +212,7 @@ def _as_csv() -> tuple[str, str, Encoder]:
 
 def _as_json() -> tuple[str, str, Encoder]:
     def encode(records: list[Record] | None) -> bytes:
-        lines = [json.dumps(as_object(record), ensure_ascii=False) + "\n" for record in records or ()]
-        return "".join(lines).encode()
+        return b"".join(json.dumps(as_object(record), ensure_ascii=False).encode() + b"\n" for record in records or ())
 
     return "ndjson", "application/x-ndjson", encode
 

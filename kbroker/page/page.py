@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from kbroker.client.admin import Admin
 from kbroker.page.facts import Facts
 from kbroker.page.guard import FIELD, form_token, needs_login
+from kbroker.page.held import Held, TooMany
 from kbroker.page.options import PageOptions
 from kbroker.page.rates import Watch
 from kbroker.page.schemas import Schemas
@@ -43,10 +44,6 @@ class NotThere(Exception):
     """What was asked for does not exist."""
 
 
-class TooMany(Exception):
-    """As many read topics as may at once."""
-
-
 class NotAllowed(Exception):
     """The page may not do what was asked for."""
 
@@ -66,6 +63,8 @@ class Page:
     """Clients that are being closed."""
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READING))
     """Searches, live tails and downloads that run."""
+    held: Held = field(default_factory=Held)
+    """What they hold."""
 
     def check_reading(self) -> None:
         """Raise TooMany where no more may read a topic now."""

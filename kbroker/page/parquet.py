@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from kbroker.client.arrow import SCHEMA_WITH_HEADERS
+from kbroker.page.held import size_of
 from kbroker.protocol.records.record import Record
 
 GROUP_RECORDS = 20_000
@@ -29,7 +30,7 @@ class ParquetWriter:
     def write(self, records: Sequence[Record]) -> bytes:
         """Take records; returns what is ready to be sent."""
         self._waiting += records
-        self._bytes += sum(map(_size, records))
+        self._bytes += size_of(records)
         if len(self._waiting) >= GROUP_RECORDS or self._bytes >= GROUP_BYTES:
             self._write_group()
         return self._stream.take()
@@ -55,11 +56,6 @@ class ParquetWriter:
         }
         arrays = [pa.array(columns[each.name], each.type) for each in SCHEMA_WITH_HEADERS]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA_WITH_HEADERS))
-
-
-def _size(record: Record) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return len(record.value or b"") + len(record.key or b"") + headers
 
 
 class _Drained(io.RawIOBase):

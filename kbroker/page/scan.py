@@ -3,23 +3,28 @@
 Forwards, each partition is read from its place to where it ended when the search began. For the newest, partitions are
 read in windows from their ends towards their beginnings; a window grows as long as nothing is found. A live tail has no
 end. Each step tells what was found and how far the search is, so that whoever shows it can stop between two steps.
+Records are looked at in a thread: one may have a hundred megabytes, and whoever else looks at the page does not wait.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from kbroker.client.consumer import Consumer
 from kbroker.client.types import TopicPartition
+from kbroker.page.held import Held, size_of
 from kbroker.page.record_query import RecordQuery
 from kbroker.protocol.records.record import Record
 
 T = TypeVar("T")
+Matcher = Callable[[Record], bool] | None
+"""None: all match."""
 POLL_S = 0.25
 POLL_RECORDS = 2_000
 SMALLEST_SEARCH = 1_000
@@ -37,17 +42,20 @@ class Step(Generic[T]):
 
 
 async def scan(
-    consumer: Consumer, topic: str, query: RecordQuery, keep: Callable[[Record], T]
+    consumer: Consumer, topic: str, query: RecordQuery, keep: Callable[[Record], T], held: Held
 ) -> AsyncGenerator[Step[T], None]:
-    """Search; ends when all is read or as much is found as is wanted. `keep` says what is kept of a record."""
+    """Search; ends when all is read or as much is found as is wanted. `keep` says what is kept of a record.
+
+    It is called in a thread. The records of a step are held until the next one is asked for.
+    """
     count = len(await consumer.partitions_for(topic))
     keys = [TopicPartition(topic, index) for index in query.partitions(count)]
     if query.start == "live":
-        steps = _live(consumer, keys, query, keep)
+        steps = _live(consumer, keys, query, keep, held)
     elif query.start == "end":
-        steps = _backwards(consumer, keys, query, keep)
+        steps = _backwards(consumer, keys, query, keep, held)
     else:
-        steps = _forwards(consumer, keys, query, keep)
+        steps = _forwards(consumer, keys, query, keep, held)
     left = query.limit
     async with aclosing(steps):
         async for step in steps:
@@ -61,7 +69,7 @@ async def scan(
 
 
 async def _live(
-    consumer: Consumer, keys: list[TopicPartition], query: RecordQuery, keep: Callable[[Record], T]
+    consumer: Consumer, keys: list[TopicPartition], query: RecordQuery, keep: Callable[[Record], T], held: Held
 ) -> AsyncGenerator[Step[T], None]:
     await consumer.assign(keys)
     await consumer.seek_to_end()
@@ -71,11 +79,12 @@ async def _live(
     while True:
         records = await consumer.poll(2 * POLL_S, POLL_RECORDS)
         scanned += len(records)
-        yield Step([keep(record) for record in records if matches is None or matches(record)], scanned, None)
+        async with held.hold(size_of(records)):
+            yield Step(await asyncio.to_thread(_found, records, matches, keep, None), scanned, None)
 
 
 async def _forwards(
-    consumer: Consumer, keys: list[TopicPartition], query: RecordQuery, keep: Callable[[Record], T]
+    consumer: Consumer, keys: list[TopicPartition], query: RecordQuery, keep: Callable[[Record], T], held: Held
 ) -> AsyncGenerator[Step[T], None]:
     first, ends = await consumer.beginning_offsets(keys), await consumer.end_offsets(keys)
     starts = dict(first)
@@ -88,13 +97,13 @@ async def _forwards(
     total = sum(end - start for start, end in ranges.values())
     matches = query.matcher()
     yield Step([], 0, total)
-    async for records, scanned in _read(consumer, ranges):
-        found_here = (record for record in records if matches is None or matches(record))
-        yield Step([keep(record) for record in islice(found_here, query.limit)], scanned, total)
+    async with aclosing(_read(consumer, ranges, held)) as pieces:
+        async for records, scanned in pieces:
+            yield Step(await asyncio.to_thread(_found, records, matches, keep, query.limit), scanned, total)
 
 
 async def _backwards(
-    consumer: Consumer, keys: list[TopicPartition], query: RecordQuery, keep: Callable[[Record], T]
+    consumer: Consumer, keys: list[TopicPartition], query: RecordQuery, keep: Callable[[Record], T], held: Held
 ) -> AsyncGenerator[Step[T], None]:
     first, ends = await consumer.beginning_offsets(keys), await consumer.end_offsets(keys)
     total = sum(ends[key] - first[key] for key in keys)
@@ -105,25 +114,42 @@ async def _backwards(
     yield Step([], 0, total)
     while any(upper[key] > first[key] for key in keys):
         ranges = {key: (max(first[key], upper[key] - window), upper[key]) for key in keys if upper[key] > first[key]}
-        newest: list[tuple[int, int, int, T]] = []
-        scanned = 0
-        async for records, scanned in _read(consumer, ranges):
-            for record in records:
-                if matches is None or matches(record):
-                    place = record.timestamp, record.offset, record.partition
-                    if len(newest) >= wanted and place < newest[0][:3]:
-                        continue
-                    entry = (*place, keep(record))
-                    (heapq.heappushpop if len(newest) >= wanted else heapq.heappush)(newest, entry)
-            yield Step([], before + scanned, total)
+        newest: Newest[T] = []
+        async with aclosing(_read(consumer, ranges, held)) as pieces:
+            async for records, scanned in pieces:
+                await asyncio.to_thread(_into, newest, wanted, records, matches, keep)
+                yield Step([], before + scanned, total)
         before += sum(end - start for start, end in ranges.values())
         yield Step([entry[3] for entry in sorted(newest, key=lambda entry: entry[:3], reverse=True)], before, total)
         upper |= {key: start for key, (start, _) in ranges.items()}
         window = min(window * 4, LARGEST_WINDOW)
 
 
+def _found(records: Iterable[Record], matches: Matcher, keep: Callable[[Record], T], most: int | None) -> list[T]:
+    """Return what is kept of the first records that match."""
+    found = (record for record in records if matches is None or matches(record))
+    return [keep(record) for record in islice(found, most)]
+
+
+Newest: TypeAlias = list[tuple[int, int, int, T]]
+"""A heap: timestamp, offset and partition of records, with what is kept of them."""
+
+
+def _into(
+    newest: Newest[T], wanted: int, records: Iterable[Record], matches: Matcher, keep: Callable[[Record], T]
+) -> None:
+    """Put those that match into the newest, of which so many are wanted."""
+    for record in records:
+        if matches is None or matches(record):
+            place = record.timestamp, record.offset, record.partition
+            if len(newest) >= wanted and place < newest[0][:3]:
+                continue
+            entry = (*place, keep(record))
+            (heapq.heappushpop if len(newest) >= wanted else heapq.heappush)(newest, entry)
+
+
 async def _read(
-    consumer: Consumer, ranges: Mapping[TopicPartition, tuple[int, int]]
+    consumer: Consumer, ranges: Mapping[TopicPartition, tuple[int, int]], held: Held
 ) -> AsyncGenerator[tuple[list[Record], int], None]:
     """Give the records of ranges of offsets, with how many offsets are behind; no records where none came in time."""
     if not ranges:
@@ -140,7 +166,8 @@ async def _read(
         done = [key for key in left if positions[key] >= ranges[key][1]]
         consumer.pause(*done)
         left.difference_update(done)
-        yield wanted, _behind(ranges, positions)
+        async with held.hold(size_of(wanted)):
+            yield wanted, _behind(ranges, positions)
 
 
 def _behind(ranges: Mapping[TopicPartition, tuple[int, int]], positions: Mapping[TopicPartition, int]) -> int:

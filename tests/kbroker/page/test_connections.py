@@ -28,9 +28,9 @@ async def answer_late(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[int]:
+async def serving(app: Any = answer_late) -> AsyncIterator[int]:
     """Serve; gives the port."""
-    config = uvicorn.Config(answer_late, http=Connection)
+    config = uvicorn.Config(app, http=Connection)
     config.load()
     state = ServerState()
     with Listener(socket.AF_INET) as listener:
@@ -87,6 +87,25 @@ async def test_an_answer_may_take_longer_than_its_request_and_the_next_request_h
             writer.write(GET[:9])
             assert await reader.read() == b""
             writer.close()
+
+
+async def test_who_takes_nothing_of_an_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "TAKE_S", 0.1)
+    sent = asyncio.Event()
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        with contextlib.suppress(OSError):
+            for _ in range(1_000):
+                await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
+        sent.set()
+
+    async with serving(answer) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+        writer.write(GET)
+        async with asyncio.timeout(LIMIT_S):
+            await sent.wait()
+        writer.transport.abort()
 
 
 async def is_turned_away(client: socket.socket) -> bool:

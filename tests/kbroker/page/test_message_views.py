@@ -1,5 +1,6 @@
 import io
 import json
+import threading
 from typing import Any
 from urllib.parse import parse_qs, quote
 
@@ -10,6 +11,8 @@ from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.page import message_views
+from kbroker.page.message_views import in_pieces
 from kbroker.page.page import MOST_READING
 from tests.kbroker.page.visiting import Visitor, visiting
 
@@ -79,6 +82,27 @@ async def test_all_that_matches_is_downloaded_in_three_forms(broker: BrokerProce
         table = pyarrow.parquet.read_table(io.BytesIO((await visitor.get(path + "parquet")).body))
         assert table.num_rows == 200
         assert (await visitor.get(path + "exe")).status == 400
+
+
+async def test_a_download_is_encoded_beside_the_loop_and_sent_in_pieces(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set()
+
+    def noted(record: Any) -> dict[str, Any]:
+        threads.add(threading.get_ident())
+        return {"n": record.offset}
+
+    monkeypatch.setattr(message_views, "as_object", noted)
+    monkeypatch.setattr(message_views, "PIECE", 4)
+    async with Producer(broker.bootstrap) as producer:
+        await producer.send_and_wait(topic_name, b"v")
+    async with visiting(broker.bootstrap) as visitor:
+        answer = await visitor.get(f"/topics/{topic_name}/messages/download?file=json")
+    assert answer.text == '{"n": 0}\n'
+    assert threading.get_ident() not in threads
+    assert threads
+    assert list(map(bytes, in_pieces(b"123456789"))) == [b"1234", b"5678", b"9"]
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 import asyncio
+import threading
 from collections.abc import Iterable
+from contextlib import aclosing
 
 import pytest
 
@@ -7,7 +9,9 @@ from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
 from kbroker.dev.broker_process import BrokerProcess
-from kbroker.page.record_query import RecordQuery
+from kbroker.page import held
+from kbroker.page.held import Held
+from kbroker.page.record_query import RecordQuery, Start
 from kbroker.page.scan import scan
 from kbroker.protocol.records.record import Record
 
@@ -36,7 +40,7 @@ async def found(bootstrap: str, topic: str, query: RecordQuery) -> list[bytes]:
     async with Consumer(bootstrap) as consumer, asyncio.timeout(60):
         values: list[bytes] = []
         scanned = 0
-        async for step in scan(consumer, topic, query, value_of):
+        async for step in scan(consumer, topic, query, value_of, Held()):
             values += step.records
             assert step.scanned >= scanned
             assert step.total is not None
@@ -75,7 +79,7 @@ async def test_a_live_tail_tells_what_comes_from_now_on(broker: BrokerProcess, t
     ):
         values: list[bytes] = []
         is_told = False
-        async for step in scan(consumer, topic_name, RecordQuery("live", limit=None), value_of):
+        async for step in scan(consumer, topic_name, RecordQuery("live", limit=None), value_of, Held()):
             if not is_told:
                 is_told = True
                 await producer.send_and_wait(topic_name, b"new")
@@ -94,7 +98,30 @@ async def test_what_is_written_during_a_search_is_not_waited_for(broker: BrokerP
         asyncio.timeout(60),
     ):
         values = []
-        async for step in scan(consumer, topic_name, RecordQuery("start", limit=None), value_of):
+        async for step in scan(consumer, topic_name, RecordQuery("start", limit=None), value_of, Held()):
             await producer.send_and_wait(topic_name, b"late")
             values += step.records
         assert values == [b"0/%d" % number for number in range(5)]
+
+
+@pytest.mark.parametrize("start", ["start", "end"])
+async def test_records_are_looked_at_beside_the_loop_and_held_until_the_next_step(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch, start: Start
+) -> None:
+    monkeypatch.setattr(held, "FREE", 0)
+    await fill(broker.bootstrap, topic_name, (3,))
+    holding, threads, most = Held(), set(), 0
+
+    def looked_at(record: Record) -> bytes:
+        threads.add(threading.get_ident())
+        return value_of(record)
+
+    query = RecordQuery(start, limit=3)
+    async with Consumer(broker.bootstrap) as consumer, asyncio.timeout(60):
+        async with aclosing(scan(consumer, topic_name, query, looked_at, holding)) as steps:
+            async for _ in steps:
+                most = max(most, holding.worked)
+    assert most == len(b"0/0" * 3)
+    assert holding.worked == 0
+    assert threading.get_ident() not in threads
+    assert threads
