@@ -25,6 +25,13 @@ class CleanedTransactions:
         """Producer id -> the aborted transaction it is in."""
         self._with_data: set[int] = set()
         """Producers in a transaction, aborted or not, of which data was met."""
+        self.lost: list[int] = []
+        """Offsets of ABORT markers whose data was met, of transactions that no index knows: it has taken harm."""
+
+    @property
+    def has_undecided(self) -> bool:
+        """Whether the marker of a transaction is still to come."""
+        return bool(self._with_data)
 
     def add(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Tell of aborted transactions ahead; one that is told of twice counts once."""
@@ -59,4 +66,6 @@ class CleanedTransactions:
         aborted = self._aborted.pop(header.producer_id, None) if control_type is ControlType.ABORT else None
         had_data = header.producer_id in self._with_data
         self._with_data.discard(header.producer_id)
+        if had_data and control_type is ControlType.ABORT and aborted is None:
+            self.lost.append(header.last_offset)
         return not had_data, aborted if had_data else None

@@ -10,10 +10,12 @@ from __future__ import annotations
 import array
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import LOG_OVERHEAD
 from kbroker.protocol.records.batch_chunk import BatchChunk
 from kbroker.protocol.records.control import ControlType, read_marker
@@ -23,7 +25,9 @@ from kbroker.segment.cleaned_segment import CleanedSegment
 from kbroker.segment.cleaned_transactions import CleanedTransactions
 from kbroker.segment.cleaning_plan import LogToClean, group_segments, segments_between
 from kbroker.segment.log_segment import LogSegment
+from kbroker.segment.lost_aborts import enter_lost_aborts
 from kbroker.segment.offset_lookup import collect_aborted
+from kbroker.segment.producer_state import marker_of
 
 log = logging.getLogger(__name__)
 
@@ -164,10 +168,14 @@ class Cleaning:
         """Fill the map from the dirty segments, until it is full; it then says how far it came."""
         start, end = self.plan.first_dirty_offset, self.plan.first_uncleanable_offset
         self._map.latest_offset = start - 1
-        dirty = segments_between(self.log, start, end)
         transactions = CleanedTransactions()
         transactions.add(collect_aborted(self.log.segments, start, end))
-        for segment in dirty:
+        self._decide_behind(self._fill_map(start, end, transactions), transactions)
+        self._check_aborts(transactions)
+
+    def _fill_map(self, start: int, end: int, transactions: CleanedTransactions) -> int:
+        """Up to where it has looked."""
+        for segment in segments_between(self.log, start, end):
             position = segment.find(start) if start > segment.base_offset else 0
             for chunk in self._chunks(segment, position):
                 for each in chunk.special:
@@ -177,8 +185,32 @@ class Cleaning:
                     chunk.decide(each, discard=header.is_control or transactions.on_data(header))
                 self.stats.bytes_mapped += chunk.end
                 if not chunk.add_keys_to(self._map, start):
-                    return
+                    return int(chunk.next_offset)
             self._map.latest_offset = self._ends[segment.base_offset] - 1
+        return int(self._map.latest_offset) + 1
+
+    def _decide_behind(self, offset: int, transactions: CleanedTransactions) -> None:
+        """Look for the markers of the transactions that go on behind what is mapped; all are decided."""
+        for segment in segments_between(self.log, offset, self.log.log_end_offset):
+            position = segment.find(offset) if offset > segment.base_offset else 0
+            for place, header in segment.headers(position):
+                if not transactions.has_undecided:
+                    return
+                if header.is_control:
+                    marker = marker_of(header, segment.read_batch(place, header))
+                    transactions.on_marker(header, None if marker is None else marker.control_type)
+
+    def _check_aborts(self, transactions: CleanedTransactions) -> None:
+        """Remove nothing by what a transaction index says that has lost entries: the next round finds them there."""
+        if not transactions.lost:
+            return
+        bases = [each.base_offset for each in self.log.segments]
+        holders = {bisect_right(bases, offset) - 1 for offset in transactions.lost}
+        segments = self.log.segments
+        if not sum(enter_lost_aborts(self.log, segments[number]) for number in sorted(holders)):
+            why = f"no transaction ends with the ABORT marker at offset {transactions.lost[0]}"
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.log.name}: {why}")
+        raise CleaningAborted
 
     # ------------------------------------------------------------------ segments
 
@@ -206,6 +238,7 @@ class Cleaning:
                         if kept:
                             cleaned.append(kept, filtering.marks)
                     self.stats.bytes_read += chunk.end
+            self._check_aborts(transactions)
             cleaned.finish(filtering.max_timestamp, filtering.max_timestamp_offset, modified_ns)
         except BaseException:
             cleaned.discard()

@@ -2,6 +2,7 @@
 
     a round     all closed segments there are when it begins, in a drawn order, below a rate; first only whether each
                 ends where the next one begins (holes.py)
+    aborts      a transaction index that does not know of all that was aborted gets what it lacks (lost_aborts.py)
     damage      named in the log, counted, told to whoever can mend it (replica/segment_mender.py); the segment is not
                 trusted any more, so that readers check what they are given and never get a damaged batch as data
 
@@ -32,6 +33,7 @@ from kbroker.segment.log import Log
 from kbroker.segment.log_health import CLOSED
 from kbroker.segment.log_manager import LogManager
 from kbroker.segment.log_segment import LogSegment
+from kbroker.segment.lost_aborts import AbortMarkers, enter_lost_aborts
 from kbroker.segment.threads import become_nicer
 from kbroker.segment.throttle import Throttle
 
@@ -209,6 +211,8 @@ class LogScrubber:
                 raise
             why = f"it cannot be read: {error}"
         if not why:
+            if not walk.aborts.are_all_in_index(segment):
+                enter_lost_aborts(owner, segment)
             return Look(is_read=walk.position >= segment.size or owner.failure == CLOSED)
         if not _is_still_there(owner, segment, truncations):
             return Look(is_read=owner.failure in (None, CLOSED))
@@ -259,11 +263,12 @@ def _is_still_there(owner: Log, segment: LogSegment, truncations: int) -> bool:
 class BatchWalk:
     """Where a reader of batches stands, who checks them piece by piece. (Pure.)"""
 
-    __slots__ = ("end_offset", "expected", "position", "suspect")
+    __slots__ = ("aborts", "end_offset", "expected", "position", "suspect")
 
     def __init__(self, base_offset: int, end_offset: int | None = None) -> None:
         self.end_offset = end_offset
         """Where the next segment begins, None: nobody knows."""
+        self.aborts = AbortMarkers()
         self.position = 0
         """Behind the last batch that was whole and good, bytes."""
         self.expected = base_offset
@@ -297,5 +302,6 @@ class BatchWalk:
             self.suspect = (self.position, self.expected) if header.base_offset > self.expected else None
             self.expected = header.last_offset + 1
             self.position += header.size
+            self.aborts.take(header, data, here)
             here += header.size
         return here, ""

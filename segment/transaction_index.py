@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -59,6 +60,17 @@ class TransactionIndex(PooledFile):
         """Note an aborted transaction (its marker was just appended to this segment)."""
         self.write(ENTRY.pack(0, *transaction), len(self._entries) * ENTRY.size)
         self._entries.append(transaction)
+
+    def enter(self, transactions: Iterable[AbortedTransaction]) -> int:
+        """Add those that are not there, wherever they belong, and let all reach the disk; how many."""
+        known = {each.last_offset for each in self._entries}
+        lost = [each for each in transactions if each.last_offset not in known]
+        if lost:
+            entries = sorted([*self._entries, *lost], key=_last_offset)
+            self.write(b"".join(ENTRY.pack(0, *each) for each in entries), 0)
+            self.sync()
+            self._entries = entries
+        return len(lost)
 
     def collect(self, fetch_offset: int, upper: int, found: list[AbortedTransaction]) -> bool:
         """Add what overlaps [fetch_offset, upper) to found; True when no later segment can hold more."""

@@ -40,6 +40,17 @@ def test_a_marker_without_data_may_go_and_its_index_entry_with_it() -> None:
     assert not transactions.on_data(data(5, 31))
 
 
+def test_an_abort_marker_whose_data_was_met_and_that_no_index_knows_is_told() -> None:
+    transactions = CleanedTransactions()
+    transactions.add([AbortedTransaction(5, 10, 20, 20)])
+    for first, pid, kind in [(5, 5, "COMMIT"), (10, 5, "ABORT"), (21, 6, "ABORT"), (24, 7, "COMMIT")]:
+        transactions.on_data(data(pid, first))
+        assert transactions.has_undecided
+        transactions.on_marker(marker(pid, first + 2), ControlType[kind])
+    transactions.on_marker(marker(6, 30), ControlType.ABORT)  # without data
+    assert (transactions.lost, transactions.has_undecided) == ([23], False)
+
+
 def test_an_emptied_marker_may_go_and_one_of_an_unknown_kind_stays() -> None:
     transactions = CleanedTransactions()
     assert transactions.on_marker(marker(5, 20), None) == (True, None)
