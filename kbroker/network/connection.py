@@ -535,6 +535,7 @@ class Connection:
             return True
         if self.state is not CLOSED:
             self.state = SENDING
+            self._server.unread.waits(self, parts)
             self._server.loop.add_writer(self._channel.fileno(), self._on_writable)
         return False
 
@@ -559,6 +560,7 @@ class Connection:
     def _on_writable(self) -> None:
         self.last_active = monotonic()
         if self._went_out(self._out.flush):
+            self._server.unread.is_out(self)
             self._server.loop.remove_writer(self._channel.fileno())
             self._go_on()
 

@@ -31,6 +31,7 @@ from kbroker.network.handshakes import Handshakes
 from kbroker.network.limits import ServerLimits
 from kbroker.network.strangers import MOST_WAITING, Strangers
 from kbroker.network.tls_listeners import TlsListener
+from kbroker.network.unread import Unread
 from kbroker.protocol.config_def import ConfigError
 from kbroker.security.limited_lines import LimitedLines
 from kbroker.security.security_protocol import SecurityProtocol
@@ -88,6 +89,7 @@ class Server:
         self.dispatch = dispatch
         self.limits = limits or ServerLimits()
         self.buffers = BufferPool()
+        self.unread = Unread()
         self.scratch = Scratch()
         self.connections: dict[Connection, None] = {}
         """In the order in which they came."""
@@ -373,6 +375,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         """Called by a connection that has closed itself."""
+        self.unread.is_out(connection)
         self.connections.pop(connection, None)
         self._logging_in.pop(connection, None)
         self._leave(connection.listener, connection.host)

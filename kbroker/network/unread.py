@@ -1,0 +1,62 @@
+"""Answers that lie in memory because their clients do not read them: they have an end, all together.
+
+One connection has one such answer, as nothing more is read from it meanwhile; but an answer may be a hundred megabytes,
+and connections thousands. Beyond the limit those are closed that have taken nothing for longest. Records are sent from
+files, and take no memory here.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+from typing import Any, Protocol
+
+MOST_BYTES = 256 << 20
+PATIENCE_S = 2.0
+"""A client that has taken something so recently reads, if slowly."""
+
+
+class Sender(Protocol):
+    """A connection."""
+
+    last_active: float
+    """On the monotonic clock."""
+
+    def close(self, reason: str, level: int = ...) -> None:
+        """Close it; it is `forgotten` then."""
+
+
+class Unread:
+    """The answers of one server."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self.bytes = 0
+        """What waits, all together."""
+        self._most_bytes = most_bytes
+        self._waiting: dict[Sender, int] = {}
+
+    def waits(self, sender: Sender, parts: list[Any]) -> None:
+        """An answer has begun to wait for its client."""
+        size = sum(memoryview(part).nbytes for part in parts if not hasattr(part, "fileno"))
+        self._waiting[sender] = size
+        self.bytes += size
+        if self.bytes > self._most_bytes:
+            self._make_room()
+
+    def is_out(self, sender: Sender) -> None:
+        """It has been sent, or never will be."""
+        self.bytes -= self._waiting.pop(sender, 0)
+
+    def _make_room(self) -> None:
+        last = monotonic() - PATIENCE_S
+        for sender in sorted((each for each in self._waiting if each.last_active < last), key=_last_active):
+            if self.bytes <= self._most_bytes:
+                return
+            size = self._waiting[sender]
+            reason = f"it does not read its answer of {size:,} bytes, and {self.bytes:,} bytes of such answers wait"
+            sender.close(reason, logging.WARNING)
+            self.is_out(sender)
+
+
+def _last_active(sender: Sender) -> float:
+    return sender.last_active
