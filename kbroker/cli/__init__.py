@@ -56,6 +56,7 @@ twice during the imports still a tenth.
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     if arguments is None:  # the process is ours
+        open_closed_streams()
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
         atexit.register(gc.freeze)  # else the interpreter looks through all of it as it ends: a sixth of a list
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -66,7 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         words = _take_settings(words)
-        _command(words)(words, prog_name="kbroker")
+        try:
+            _command(words)(words, prog_name="kbroker")
+        finally:
+            sys.stdout.flush()  # while somebody can be told that it failed
     except BrokenPipeError:
         leave_quietly()
     except Exception as error:
@@ -76,8 +80,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         reason = one_line(error)
         if reason is None:
             raise
-        print(f"kbroker: {printable(with_next_step(error, reason))}", file=sys.stderr)
+        lost = _output_is_lost()
+        where = "standard output: " if lost and isinstance(error, OSError) else ""
+        print(f"kbroker: {where}{printable(with_next_step(error, reason))}", file=sys.stderr)
+        if lost:
+            leave_quietly()
         sys.exit(1)
+
+
+def open_closed_streams() -> None:
+    """Have the use of a stream that is closed (`>&-`) fail as any write or read does, and its number be no socket's."""
+    for name, mode, flags in (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
+
+
+def _output_is_lost() -> bool:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
 
 
 def _take_settings(words: list[str]) -> list[str]:

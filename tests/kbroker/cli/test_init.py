@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from kbroker.cli import open_closed_streams
 from tests.kbroker.cli.commands import kbroker
 
 HEAVY_MODULES = ("asyncio", "rich", "yaml", "kazoo", "pyarrow", "pyspark", "kbroker.protocol.apis", "kbroker.client")
@@ -64,3 +66,28 @@ def test_a_list_is_asked_for_without_what_typer_reads_values_with() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("to", "reason"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")])
+@pytest.mark.parametrize("words", ["completion bash", "help profiles"])
+def test_output_that_cannot_be_written_is_told_in_a_line(words: str, to: str, reason: str) -> None:
+    command = f"PYTHONUNBUFFERED= '{sys.executable}' -m kbroker {words} {to}"
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr.decode()) == (1, f"kbroker: standard output: {reason}\n")
+
+
+@pytest.mark.slow
+def test_closed_streams_disturb_no_command_that_does_not_use_them() -> None:
+    command = f"'{sys.executable}' -m kbroker --version <&- 2>&-"
+    done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"kbroker")
+
+
+def test_input_that_is_closed_is_an_error_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    open_closed_streams()
+    stdin: Any = sys.stdin
+    with stdin, pytest.raises(OSError, match="Bad file descriptor"):
+        stdin.buffer.read1(1)
