@@ -23,7 +23,7 @@ from kbroker.handlers.registry import CloseConnection
 from kbroker.network.dispatch import PENDING
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.codec import decode
-from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
 from kbroker.protocol.headers import RequestHeader, encode_response, read_request_header
 from kbroker.protocol.messages.security import (
     SaslAuthenticateResponse,
@@ -199,6 +199,8 @@ class Authentication:
             raise CloseConnection(f"{api.name} version {header.api_version} is not supported, before it has logged in")
         try:
             return decode(api.request, frame, header.api_version, position, MOST_ELEMENTS)
+        except TooManyElements:
+            raise Refused(f"a {api.name} request of more than {MOST_ELEMENTS} elements, which no login has") from None
         except (MalformedMessage, KafkaError) as error:
             raise CloseConnection(f"a {api.name} request cannot be parsed: {error}") from None
 

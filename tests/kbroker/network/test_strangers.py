@@ -456,5 +456,7 @@ async def test_a_request_of_many_elements_during_a_login_is_not_read() -> None:
     async with sasl_server() as server, peer(server) as client:
         await client.handshake()
         topics = [MetadataRequest.MetadataRequestTopic(name="t") for _ in range(101)]
+        begun = monotonic()
         client.request(MetadataRequest(topics=topics), 9)
         assert await client.is_closed(20)
+        assert monotonic() - begun >= server.sasl["CLIENTS"].failure_delay_s
