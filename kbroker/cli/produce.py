@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
@@ -190,13 +190,21 @@ def _send(
             interrupted = True  # what was read is sent; only a second time gives it up
         producer.flush()
     told.settle(RESULT_TIMEOUT_S)
-    count = f"{told.written} record{'' if told.written == 1 else 's'} written to {topic}"
+    count = counted(told.written, topic, options)
     if told.failure is not None:
         number, reason = told.failure
         raise CommandFailed(f"{reason} ({count}; record {number} is the first that is not)")
     print(count, file=sys.stderr)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def counted(count: int, topic: str, options: Mapping[str, Any]) -> str:
+    """Say how many records are written, as well as a producer of these options knows."""
+    records = f"{count} record{'' if count == 1 else 's'}"
+    if options["acks"] == "0":
+        return f"{records} sent to {topic}, which nobody acknowledges (--acks 0)"
+    return f"{records} written to {topic}"
 
 
 class Told:

@@ -13,6 +13,7 @@ import typer
 
 from kbroker.cli.errors import CommandFailed, one_line
 from kbroker.cli.interrupts import INTERRUPTED, interrupts
+from kbroker.cli.produce import counted
 from kbroker.cli.profiles import chosen_bootstrap
 from kbroker.cli.progress import progress_bar
 from kbroker.client.errors import RowTooLarge
@@ -111,7 +112,7 @@ def send_file(
                 raise
         producer.flush()
         outcome.settle(source.row_word, wait=True)
-    _report(source, topic, outcome, skip, interrupted=bool(stop))
+    _report(source, counted(outcome.written, topic, options), outcome, skip, interrupted=bool(stop))
 
 
 def _send(
@@ -151,8 +152,7 @@ def _send(
     return skip - left_out
 
 
-def _report(source: "TableInput", topic: str, outcome: Outcome, skip: int, *, interrupted: bool) -> None:
-    count = f"{outcome.written} record{'' if outcome.written == 1 else 's'} written to {topic}"
+def _report(source: "TableInput", count: str, outcome: Outcome, skip: int, *, interrupted: bool) -> None:
     if outcome.failure is None and not interrupted:
         if skip:
             raise CommandFailed(f"{source.name} has {outcome.rows} rows, so --skip left out all of them")

@@ -80,6 +80,12 @@ def test_a_record_that_cannot_be_sent_is_told_with_its_number_too(topic: str) ->
     assert pairs(topic) == [(None, "a")]
 
 
+@pytest.mark.parametrize("given", [(), ("--from", "-", "--format", "ndjson")])
+def test_what_nobody_acknowledges_is_sent_and_not_called_written(topic: str, given: tuple[str, ...]) -> None:
+    done = kbroker("topic", "produce", topic, "--acks", "0", *given, given=b'{"n":1}\n')
+    assert (done.returncode, done.stderr) == (0, f"1 record sent to {topic}, which nobody acknowledges (--acks 0)\n")
+
+
 @pytest.mark.parametrize("arguments", [("-H", "=v"), ("-D", ""), ("-z", "zip"), ("/no/such/file",)])
 def test_wrong_usage_exits_with_2(topic: str, arguments: tuple[str, ...]) -> None:
     assert kbroker("topic", "produce", topic, *arguments).returncode == 2
