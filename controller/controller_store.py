@@ -55,11 +55,11 @@ class ControllerStore(Znodes):
 
     async def elect_controller(self, broker_id: int, timestamp_ms: int) -> ElectedController | None:
         """Run for controller: None when another broker is."""
-        epoch, version = await self._controller_epoch()
+        epoch, stat = await self._controller_epoch()
         outcomes = await self.multi(
             [
                 Create(znodes.CONTROLLER, znodes.encode_controller(broker_id, timestamp_ms), ephemeral=True),
-                SetData(znodes.CONTROLLER_EPOCH, str(epoch + 1).encode(), version),
+                SetData(znodes.CONTROLLER_EPOCH, str(epoch + 1).encode(), stat.version),
             ]
         )
         failed = failure(outcomes)
@@ -68,22 +68,23 @@ class ControllerStore(Znodes):
             return ElectedController(epoch + 1, outcomes[1].version)
         if not isinstance(failed[1], NodeExists | BadVersion):
             raise failed[1]
-        return await self._won_before(broker_id, epoch + 1)
+        return await self.won_before(broker_id)
 
-    async def _won_before(self, broker_id: int, epoch: int) -> ElectedController | None:
-        """Whether it was our own attempt that stands in the way, its answer lost with a connection."""
+    async def won_before(self, broker_id: int) -> ElectedController | None:
+        """The term that an attempt of ours has won, whose answer was lost with a connection; None: there is none."""
+        epoch, epoch_stat = await self._controller_epoch()
         try:
             data, stat = await self.get(znodes.CONTROLLER)
         except NoNode:
             return None
-        if stat.ephemeral_owner != self.session_id:
+        is_ours = stat.ephemeral_owner == self.session_id
+        if not is_ours or znodes.decode_controller(data, stat.version).broker_id != broker_id:
             return None
-        now, version = await self._controller_epoch()
-        is_ours = znodes.decode_controller(data, stat.version).broker_id == broker_id and now == epoch
-        return ElectedController(epoch, version) if is_ours else None
+        # Both were written in one transaction: where they were not, the epoch is another's, or no longer the last one.
+        return ElectedController(epoch, epoch_stat.version) if stat.czxid == epoch_stat.mzxid else None
 
-    async def _controller_epoch(self) -> tuple[int, int]:
-        """The last epoch and its znode's version; the node is made when it is missing."""
+    async def _controller_epoch(self) -> tuple[int, Stat]:
+        """The last epoch, and what is known of its znode; the node is made when it is missing."""
         while True:
             try:
                 data, stat = await self.get(znodes.CONTROLLER_EPOCH)
@@ -91,7 +92,7 @@ class ControllerStore(Znodes):
                 with contextlib.suppress(NodeExists):
                     await self.create(znodes.CONTROLLER_EPOCH, b"0")
                 continue
-            return znodes.decode_controller_epoch(data), stat.version
+            return znodes.decode_controller_epoch(data), stat
 
     async def resign(self, term: ElectedController) -> None:
         """Give /controller up, if it is still ours."""

@@ -323,6 +323,8 @@ class ControllerRunner:
             self._see(node.broker_id, node.timestamp_ms)
             if node.broker_id != self._broker_id:
                 self._end_term()
+            elif self._term is None and (won := await self._zookeeper.won_before(self._broker_id)) is not None:
+                await self._take_over(won)  # nobody else would, as long as the node names us
             return
         self._end_term()
         if not self._is_registered:

@@ -51,12 +51,16 @@ async def test_of_two_one_is_elected_and_epochs_count_up_from_one(connect: Conne
 
 async def test_an_election_won_without_hearing_of_it_is_won(connect: Connect) -> None:
     session = await connect()
-    await session.create("/controller_epoch", b"0")
-    await session.create("/controller", znodes.encode_controller(1, 5), ephemeral=True)
-    assert await session._won_before(1, 1) is None
-    await session.set("/controller_epoch", b"1")
-    assert await session._won_before(1, 1) == ElectedController(1, 1)
-    assert await session._won_before(2, 1) is None
+    assert await session.won_before(1) is None
+    won = await session.elect_controller(1, 5)
+    assert won == ElectedController(1, 1)
+    for _ in range(2):
+        assert await session.won_before(1) == won
+    assert await session.elect_controller(1, 6) == won, "the node that stands in its way is its own"
+    assert await session.won_before(2) is None
+    assert await (await connect()).won_before(1) is None, "it is another session's"
+    await session.set("/controller_epoch", b"2")
+    assert await session.won_before(1) is None, "another was elected since"
 
 
 async def test_the_writes_of_an_earlier_controller_are_refused(connect: Connect) -> None:

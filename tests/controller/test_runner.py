@@ -322,6 +322,25 @@ async def test_a_controller_that_is_elected_and_cannot_read_on_lets_others_be_el
     await until(lambda: one.runner.is_active and one.runner.controller_epoch == 3)
 
 
+async def test_an_election_that_is_won_and_not_heard_of_begins_a_term_all_the_same(
+    start: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start(1)
+    elect, failures = one.session.elect_controller, 0
+
+    async def win_and_fail_once(broker_id: int, timestamp_ms: int) -> ElectedController | None:
+        nonlocal failures
+        won = await elect(broker_id, timestamp_ms)
+        if failures == 0:
+            failures += 1
+            raise ZooKeeperError("the answer is lost")
+        return won
+
+    monkeypatch.setattr(one.session, "elect_controller", win_and_fail_once)
+    await one.session.delete(znodes.CONTROLLER)
+    await until(lambda: failures == 1 and one.runner.is_active and one.runner.controller_epoch == 2)
+
+
 async def test_a_controlled_shutdown_moves_leaders(start: StartNode) -> None:
     one, two = await start(1), await start(2)
     await until(lambda: 2 in one.runner.state.brokers)
