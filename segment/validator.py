@@ -11,7 +11,6 @@ import struct
 import threading
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NoReturn
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import (
@@ -24,7 +23,13 @@ from kbroker.protocol.records.batch import (
     validate_records,
 )
 from kbroker.protocol.records.checksum import crc32c
-from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE, CompressionType, compress, decompress
+from kbroker.protocol.records.compression import (
+    MAX_PAYLOAD_SIZE,
+    CompressionType,
+    check_lz4_frame,
+    compress,
+    decompress,
+)
 from kbroker.protocol.records.errors import UnpacksToMore
 from kbroker.protocol.records.record import decode_batch
 from kbroker.segment.log_config import LogConfig
@@ -32,6 +37,7 @@ from kbroker.segment.log_config import LogConfig
 Batch = bytearray | memoryview
 
 _MAGIC_POSITION = 16
+_LOW_ATTRIBUTES_POSITION = 22
 _LENGTH = struct.Struct(">i")
 _SMALLEST_OLD_RECORD = 14
 """Bytes behind the length of a record of magic 0."""
@@ -62,7 +68,8 @@ class RecordErrors(KafkaError):
 
 ValidBatch = tuple[Batch, BatchHeader, int, int]
 """A batch that may be appended (only its offsets and leader epoch are still open), its header as it arrived
-(compression, size and max timestamp may differ by now), its max timestamp, and the append time (-1 for CreateTime)."""
+(compression, size, timestamp type and max timestamp may differ by now), its max timestamp, and the append time (-1 for
+CreateTime)."""
 
 
 def validate(
@@ -84,7 +91,7 @@ def validate(
     if header.base_offset != 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"base offset is {header.base_offset}, expected 0")
     if from_client and (header.attributes & _NOT_FOR_CLIENTS or header.producer_id >= 0 > header.base_sequence):
-        _refuse_client_header(header)
+        _check_client_header(header, config)
     if summary is None:
         summary = _walk_compressed(batch, header, room)
     is_recompressed = config.compression is not None and config.compression != header.compression
@@ -97,8 +104,9 @@ def validate(
         set_append_time(batch, 0, now_ms)
         return batch, header, now_ms, now_ms
     max_timestamp = header.max_timestamp
-    if summary.max_timestamp != max_timestamp:
+    if summary.max_timestamp != max_timestamp or header.attributes & _LOG_APPEND_TIME:
         max_timestamp = summary.max_timestamp
+        batch[_LOW_ATTRIBUTES_POSITION] &= ~_LOG_APPEND_TIME
         set_max_timestamp(batch, 0, max_timestamp)
     return batch, header, max_timestamp, -1
 
@@ -137,6 +145,8 @@ def _walk_compressed(batch: Batch, header: BatchHeader, room: int) -> RecordsSum
     memory: bytearray = getattr(_thread, "memory", None) or bytearray()
     _thread.memory = None
     try:
+        if header.compression == CompressionType.LZ4:
+            check_lz4_frame(memoryview(batch)[HEADER_SIZE:])
         summary = validate_records(batch, 0, len(batch), room, memory)
     except KafkaError as error:
         if isinstance(error, UnpacksToMore) and room < MAX_PAYLOAD_SIZE:
@@ -150,7 +160,7 @@ def _walk_compressed(batch: Batch, header: BatchHeader, room: int) -> RecordsSum
     raise KafkaError(ErrorCode.INVALID_RECORD, message)
 
 
-def _refuse_client_header(header: BatchHeader) -> NoReturn:
+def _check_client_header(header: BatchHeader, config: LogConfig) -> None:
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not send control batches")
     if header.producer_id >= 0 and header.base_sequence < 0:
@@ -158,8 +168,9 @@ def _refuse_client_header(header: BatchHeader) -> NoReturn:
             ErrorCode.INVALID_RECORD,
             f"base sequence {header.base_sequence} of producer {header.producer_id} is invalid",
         )
-    message = "the timestamp type LogAppendTime is the broker's to set"
-    raise RecordErrors(ErrorCode.INVALID_TIMESTAMP, message, [(0, message)])
+    if config.is_log_append_time:  # else it is taken for CreateTime, as Kafka does
+        message = "the timestamp type LogAppendTime is the broker's to set"
+        raise RecordErrors(ErrorCode.INVALID_TIMESTAMP, message, [(0, message)])
 
 
 def _check_records(batch: Batch, config: LogConfig, summary: RecordsSummary, now_ms: int) -> None:

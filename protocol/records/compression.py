@@ -4,6 +4,7 @@
     snappy  xerial's stream: 82 'SNAPPY' 00, int32 version 1, int32 1, then int32 length + raw block, ...
             (one bare raw block is read too: librdkafka and others write it)
     lz4     one LZ4 frame of independent blocks of 64 KiB, no checksums but the header's: what Java can read
+            (others are read too, but not taken from producers: check_lz4_frame)
     zstd    one frame (several are read)
 
 Decompressing never writes, nor allocates, more than `max_size`: what a frame says about its size is not believed.
@@ -28,6 +29,10 @@ _XERIAL_BLOCK = 32 * 1024
 _LZ4_HEADER = bytes.fromhex("04224d18604082")  # magic, version 1 + independent blocks, 64 KiB, header checksum
 _LZ4_BLOCK = 64 * 1024
 _LZ4_STORED = 0x80000000
+_LZ4_FLAGS, _LZ4_FLAGS_WANTED = 0b1110_0011, 0b0110_0000
+"""Version 1, independent blocks; two bits are reserved, one of which is that for a dictionary by now."""
+_LZ4_SIZES, _LZ4_SIZES_WANTED = 0b1100_1111, 0b0100_0000
+"""Blocks of the sizes 4 to 7 (64 KiB to 4 MiB); the other bits are reserved."""
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 6
 _OUT_OF_ROOM = "failed to write whole buffer"
@@ -114,6 +119,19 @@ def decompress(
         else:
             return memoryview(output)[:size]
         _grow(output, min(max_size, allowed * _GROWTH))
+
+
+def check_lz4_frame(data: BytesLike) -> None:
+    """Raise CorruptBatch for a frame that Java's consumers would not get past, though others can read it (KIP-57)."""
+    head = bytes(data[:6])
+    if len(head) < 6 or head[:4] != _LZ4_HEADER[:4]:
+        raise CorruptBatch("lz4 data begin with no frame that Java's clients can read")
+    flags, sizes = head[4:]
+    if flags & _LZ4_FLAGS != _LZ4_FLAGS_WANTED or sizes & _LZ4_SIZES != _LZ4_SIZES_WANTED:
+        raise CorruptBatch(
+            f"an lz4 frame with the flags {flags:#04x} and {sizes:#04x} is none that Java's clients can read: "
+            "no linked blocks (block_linked=False in many libraries), no dictionary, version 1"
+        )
 
 
 def _grow(output: bytearray, size: int) -> None:

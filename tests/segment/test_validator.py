@@ -1,9 +1,10 @@
 """Which batches may be appended, and with which error the others are refused."""
 
+import cramjam
 import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.records.batch import read_header, verify_crc, write_crc
+from kbroker.protocol.records.batch import HEADER_SIZE, read_header, verify_crc, write_crc
 from kbroker.protocol.records.compression import CompressionType, compress
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.protocol.records.errors import UnpacksToMore
@@ -147,12 +148,40 @@ def test_a_flipped_bit_is_found(position: int) -> None:
     assert refused(data).code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_clients_may_not_send_markers_sequences_below_zero_or_append_times() -> None:
+def test_clients_may_not_send_markers_or_sequences_below_zero() -> None:
     assert refused(control_batch(ControlType.COMMIT, 1, 0, 0, NOW)).code is ErrorCode.INVALID_RECORD
     assert refused(batch(producer_id=4, producer_epoch=0, base_sequence=-1)).code is ErrorCode.INVALID_RECORD
-    stamped = batch()
-    validate(stamped, LogConfig(message_timestamp_type="LogAppendTime"), NOW)
-    assert refused(stamped).code is ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP])
+@pytest.mark.parametrize("target", ["producer", "snappy"])
+def test_an_append_time_from_a_client_is_refused_where_the_broker_sets_it_else_ignored(
+    compression: CompressionType, target: str
+) -> None:
+    stamped, as_sent = batch(3, compression=compression), batch(3, compression=compression)
+    append_time = LogConfig(message_timestamp_type="LogAppendTime")
+    validate(stamped, append_time, NOW + 99)
+    assert refused(bytearray(stamped), append_time).code is ErrorCode.INVALID_TIMESTAMP
+    config = LogConfig(compression_type=target)
+    accepted, _, max_timestamp, append_time_ms = validate(stamped, config, NOW)
+    assert (max_timestamp, append_time_ms) == (NOW + 2, -1)
+    assert accepted == validate(as_sent, config, NOW)[0]
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_lz4_frames_of_linked_blocks_are_refused_though_they_can_be_read(linked: bool) -> None:
+    plain = batch(3)
+    compressor = cramjam.lz4.Compressor(block_linked=linked)
+    compressor.compress(bytes(plain[HEADER_SIZE:]))
+    data = plain[:HEADER_SIZE] + bytes(compressor.finish())
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[22] |= CompressionType.LZ4
+    write_crc(data, 0)
+    assert decode_batch(data) == decode_batch(plain)
+    if linked:
+        assert "linked blocks" in refused(data).message
+    else:
+        validate(data, LogConfig(), NOW)
 
 
 def test_a_base_offset_other_than_zero_is_refused() -> None:

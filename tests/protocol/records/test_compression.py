@@ -5,7 +5,7 @@ import os
 import psutil
 import pytest
 
-from kbroker.protocol.records.compression import CompressionType, compress, decompress
+from kbroker.protocol.records.compression import CompressionType, check_lz4_frame, compress, decompress
 from kbroker.protocol.records.errors import CorruptBatch
 
 CODECS = [codec for codec in CompressionType if codec]
@@ -39,6 +39,24 @@ def test_streams_one_behind_the_other_are_read(codec: CompressionType) -> None:
 
 def test_lz4_frames_are_what_java_reads() -> None:
     assert bytes(compress(CompressionType.LZ4, b"a" * 100))[:7] == bytes.fromhex("04224d18604082")
+
+    for level in (None, 1, 12):
+        check_lz4_frame(compress(CompressionType.LZ4, b"a" * 200_000, level))
+
+
+@pytest.mark.parametrize(
+    ("at", "says"),
+    [(4, 0x40), (4, 0x61), (4, 0x62), (4, 0xA0), (5, 0x30), (5, 0xC0), (5, 0x41), (0, 0x50)],
+    ids=["linked", "dictionary", "reserved", "version", "block size", "size reserved", "reserved low", "skippable"],
+)
+def test_lz4_frames_that_java_does_not_read_are_told(at: int, says: int) -> None:
+    frame = bytearray(compress(CompressionType.LZ4, b"a" * 100))
+    check_lz4_frame(frame)
+    frame[at] = says
+    with pytest.raises(CorruptBatch):
+        check_lz4_frame(frame)
+    with pytest.raises(CorruptBatch):
+        check_lz4_frame(frame[:6])
 
 
 @pytest.mark.parametrize("codec", [CompressionType.GZIP, CompressionType.ZSTD])
