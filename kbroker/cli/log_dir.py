@@ -9,6 +9,7 @@ import typer
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
 
 if TYPE_CHECKING:
+    from kbroker.client.admin import Admin
     from kbroker.client.types import LogDirDescription
 
 DIRECTORY_COLUMNS = ("broker", "directory", "replicas", "bytes", "free_bytes", "total_bytes", "state")
@@ -62,7 +63,14 @@ def describe_directories(
 def _described(bootstrap: str, brokers: list[int] | None, topics: list[str] | None) -> "list[LogDirDescription]":
     from kbroker.cli.admin import with_admin
 
-    return with_admin(bootstrap, lambda admin: admin.describe_log_dirs(brokers or None, topics))
+    async def work(admin: "Admin") -> "list[LogDirDescription]":
+        found = await admin.describe_log_dirs(brokers or None, topics)
+        seen = {replica.topic for each in found for replica in each.replicas}
+        if unseen := [topic for topic in topics or () if topic not in seen]:
+            await admin.describe_topics(unseen)  # raises for what is no topic
+        return found
+
+    return with_admin(bootstrap, work)
 
 
 def directory_rows(described: "Iterable[LogDirDescription]") -> list[dict[str, Any]]:

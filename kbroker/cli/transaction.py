@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kbroker.cli.errors import CommandFailed
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
 
 if TYPE_CHECKING:
@@ -117,14 +118,30 @@ def find_hanging(
     from kbroker.cli.admin import with_admin
     from kbroker.cli.output import print_rows
 
+    unseen: list[str] = []
+
     async def work(admin: "Admin") -> "list[HangingTransaction]":
         from kbroker.cli.admin import partitions_of
 
         chosen = None if topic is None else await partitions_of(admin, topic)
+        if chosen is None:
+            unseen.extend(await _without_leader(admin, broker))
         return await admin.find_hanging_transactions(chosen, broker=broker, longest_ms=round(60_000 * silent_minutes))
 
     rows = [_hanging_row(item) for item in with_admin(bootstrap, work)]
-    print_rows(rows, HANGING_COLUMNS, output_format, empty="no hanging transactions")
+    print_rows(rows, HANGING_COLUMNS, output_format, empty="" if unseen else "no hanging transactions")
+    if unseen:
+        raise CommandFailed(f"without a leader, so not looked at: {', '.join(unseen)}")
+
+
+async def _without_leader(admin: "Admin", broker: int | None) -> list[str]:
+    """Name the partitions (of a broker) that nobody leads: they are left out where none is named."""
+    return [
+        f"{name}-{each.partition}"
+        for name, topic in (await admin.describe_topics()).items()
+        for each in topic.partitions
+        if each.leader is None and (broker is None or broker in each.replicas)
+    ]
 
 
 def _hanging_row(item: "HangingTransaction") -> dict[str, Any]:
@@ -182,7 +199,6 @@ def abort(
 
 async def _abort_hanging(admin: "Admin", place: str, start_offset: int | None) -> None:
     from kbroker.cli.admin import partitions_of
-    from kbroker.cli.errors import CommandFailed
 
     chosen = await partitions_of(admin, [place])
     if len(chosen) != 1:

@@ -5,7 +5,7 @@ import pytest
 from kbroker.cli.log_dir import directory_rows, topic_rows
 from kbroker.client.types import LogDirDescription, ReplicaSize
 from kbroker.dev.broker_process import BrokerProcess
-from tests.kbroker.cli.commands import rows, succeed
+from tests.kbroker.cli.commands import fail, rows, succeed
 
 
 def test_directories_and_what_topics_take_in_them_are_shown(
@@ -22,6 +22,7 @@ def test_directories_and_what_topics_take_in_them_are_shown(
     assert (row["replicas"], row["moving"]) == (2, 0)
     assert row["bytes"] > 0
     assert topic_name in succeed("log-dir", "describe")
+    assert "no-such-topic" in fail("log-dir", "describe", topic_name, "no-such-topic")
 
 
 def test_what_a_broker_does_not_know_is_left_open_and_the_largest_comes_first() -> None:

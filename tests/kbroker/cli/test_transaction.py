@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbroker import FencedError, Producer
+from kbroker import Admin, FencedError, Producer
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.builder import BatchBuilder
+from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.kbroker.cli.commands import fail, kbroker, rows, succeed
 from tests.kbroker.client.topics import produce_batch, wait_until
 
@@ -97,6 +98,23 @@ def test_a_hanging_transaction_is_found_and_aborted(topic: str) -> None:
     assert f"no hanging transaction begins at offset 7 of {topic}-1" in said
     succeed("transaction", "abort", "--hanging", f"{topic}:1", "--start-offset", "0")
     assert rows("transaction", "find-hanging", "-t", topic, "--silent-minutes", "0") == []
+
+
+@pytest.mark.slow
+def test_partitions_without_a_leader_are_not_called_free_of_hanging_transactions(
+    make_cluster: MakeCluster, topic_name: str
+) -> None:
+    cluster = make_cluster(2)
+    first, second = cluster.brokers
+    with Admin(first.bootstrap) as admin:
+        admin.create_topic(topic_name, assignments={0: [1], 1: [2]})
+        kill_and_expire(second)
+        wait_until(lambda: admin.describe_topics([topic_name])[topic_name].partitions[1].leader is None)
+    done = kbroker("transaction", "find-hanging", "-b", first.bootstrap)
+    assert done.returncode == 1
+    assert done.stderr == f"kbroker: without a leader, so not looked at: {topic_name}-1\n"
+    done = kbroker("transaction", "find-hanging", "-b", first.bootstrap, "--broker", "1")
+    assert (done.returncode, done.stderr) == (0, "no hanging transactions\n")
 
 
 def test_what_to_abort_is_said_in_one_of_two_ways(topic: str) -> None:
