@@ -31,6 +31,15 @@ class Held:
         self._freed = asyncio.Event()
         self.worked = 0
         self.waiting = 0
+        self._is_littered = False
+
+    def is_littered(self) -> bool:
+        """Whether much was held since the last question: errors, and who has gone, keep it until garbage is collected.
+
+        Seldom enough, as the page's many objects make collections slow.
+        """
+        is_littered, self._is_littered = self._is_littered, False
+        return is_littered
 
     @contextlib.asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[None]:
@@ -38,6 +47,7 @@ class Held:
         if size <= FREE:
             yield
             return
+        self._is_littered = True
         await self._wait(size)
         self.worked += size
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 READ_AHEAD = 8 << 20
 """Bytes that one reader has before they are looked at."""
+LITTER_S = 1.0
+"""How soon after a reader of large records has ended what they left is collected."""
 PIECE = 1 << 16
 """Bytes of a download that are sent at a time."""
 PROGRESS_S = 0.2
@@ -132,6 +135,8 @@ async def _reading(page: Page) -> AsyncIterator[Consumer]:
             closing = asyncio.ensure_future(consumer.close())
             page.closing.add(closing)
             closing.add_done_callback(page.closing.discard)
+            if page.held.is_littered():
+                asyncio.get_running_loop().call_later(LITTER_S, gc.collect)
             await asyncio.shield(closing)
 
 

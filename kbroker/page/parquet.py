@@ -40,6 +40,7 @@ class ParquetWriter:
         if self._waiting:
             self._write_group()
         self._writer.close()
+        pa.default_memory_pool().release_unused()  # else it keeps what the largest groups took
         return self._stream.take()
 
     def _write_group(self) -> None:

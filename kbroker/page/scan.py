@@ -27,6 +27,7 @@ Matcher = Callable[[Record], bool] | None
 """None: all match."""
 POLL_S = 0.25
 POLL_RECORDS = 2_000
+POLL_BYTES = 16 << 20
 SMALLEST_SEARCH = 1_000
 LARGEST_WINDOW = 100_000
 """Records of a partition that are read before those older than them."""
@@ -39,6 +40,22 @@ class Step(Generic[T]):
     records: list[T]
     scanned: int
     total: int | None
+
+
+class Pace:
+    """How many records to ask for: one at first, and no more than have POLL_BYTES if all are as large as the largest.
+
+    A fetch of a few kilobytes may hold gigabytes once they are decompressed.
+    """
+
+    def __init__(self) -> None:
+        self.records = 1
+
+    def note(self, records: Iterable[Record]) -> None:
+        """Learn from what came."""
+        largest = max((size_of((record,)) for record in records), default=0)
+        if largest:
+            self.records = max(1, min(4 * self.records, POLL_BYTES // largest, POLL_RECORDS))
 
 
 async def scan(
@@ -75,9 +92,11 @@ async def _live(
     await consumer.seek_to_end()
     matches = query.matcher()
     scanned = 0
+    pace = Pace()
     yield Step([], 0, None)
     while True:
-        records = await consumer.poll(2 * POLL_S, POLL_RECORDS)
+        records = await consumer.poll(2 * POLL_S, pace.records)
+        pace.note(records)
         scanned += len(records)
         async with held.hold(size_of(records)):
             yield Step(await asyncio.to_thread(_found, records, matches, keep, None), scanned, None)
@@ -159,8 +178,10 @@ async def _read(
         consumer.seek(key, start)
     consumer.resume(*ranges)
     left = set(ranges)
+    pace = Pace()
     while left:
-        records = await consumer.poll(POLL_S, POLL_RECORDS)
+        records = await consumer.poll(POLL_S, pace.records)
+        pace.note(records)
         wanted = [record for record in records if record.offset < ranges[_key(record)][1]]
         positions = consumer.positions
         done = [key for key in left if positions[key] >= ranges[key][1]]

@@ -20,8 +20,11 @@ def test_all_of_a_record_counts() -> None:
 
 async def test_small_reads_wait_for_nobody() -> None:
     held = Held()
+    async with held.hold(FREE):
+        assert not held.is_littered()
     async with held.hold(WORKED), held.hold(FREE), held.hold(FREE):
         assert held.worked == WORKED
+    assert [held.is_littered(), held.is_littered()] == [True, False]
 
 
 async def test_large_ones_wait_for_each_other_and_one_that_is_larger_than_all_there_is_goes_alone() -> None:

@@ -12,7 +12,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.page import held
 from kbroker.page.held import Held
 from kbroker.page.record_query import RecordQuery, Start
-from kbroker.page.scan import scan
+from kbroker.page.scan import POLL_BYTES, POLL_RECORDS, Pace, scan
 from kbroker.protocol.records.record import Record
 
 
@@ -29,6 +29,19 @@ async def fill(bootstrap: str, topic: str, counts: Iterable[int]) -> None:
                     value = b"%d/%d" % (partition, number)
                     await producer.send(topic, value, partition=partition, timestamp_ms=moment)
         await producer.flush()
+
+
+def test_records_are_asked_for_as_their_size_allows() -> None:
+    pace = Pace()
+    asked = []
+    for size in (10, 10, 10, POLL_BYTES // 3, 2 * POLL_BYTES, 10):
+        asked.append(pace.records)
+        pace.note([Record(0, 0, 0, None, bytes(10)), Record(1, 0, 0, None, bytes(size))])
+        pace.note([])
+    assert asked == [1, 4, 16, 64, 3, 1]
+    for _ in range(6):
+        pace.note([Record(0, 0, 0, None, b"1")])
+    assert pace.records == POLL_RECORDS
 
 
 def value_of(record: Record) -> bytes:
@@ -121,7 +134,7 @@ async def test_records_are_looked_at_beside_the_loop_and_held_until_the_next_ste
         async with aclosing(scan(consumer, topic_name, query, looked_at, holding)) as steps:
             async for _ in steps:
                 most = max(most, holding.worked)
-    assert most == len(b"0/0" * 3)
+    assert most >= len(b"0/0")
     assert holding.worked == 0
     assert threading.get_ident() not in threads
     assert threads
