@@ -153,7 +153,7 @@ PROMISES = (
             ),
             Mutant(
                 "recovery keeps a damaged batch",
-                "segment/recovery.py",
+                "segment/segment_recovery.py",
                 "        if not verify_crc(chunk, position - start, header.size):",
                 "        if False:",
                 seeds=80,
@@ -283,8 +283,8 @@ PROMISES = (
             Mutant(
                 "a follower does not truncate",
                 "kbroker/replica/follower_log.py",
-                "        log.truncate_to(truncation_offset(",
-                "        (lambda *_: None)(truncation_offset(",
+                "        cut_to_leaders(log, offset, data.log_start_offset, now_ms)",
+                "        (lambda *_: None)(offset)",
                 seeds=15,
                 seen_by=("append", "tails", "confluent"),
             ),
