@@ -9,6 +9,7 @@ from __future__ import annotations
 from kbroker.cluster.metadata_cache import NO_LEADER
 from kbroker.cluster.topic_creation import list_bytes
 from kbroker.controller.state import ControllerState, PartitionStatus
+from kbroker.controller.znodes import PartitionState, ReplicaAssignment
 from kbroker.metrics.exposition import Exposition
 from kbroker.metrics.families import Family, Section
 from kbroker.metrics.replicas import PER_TURN, is_under_replicated
@@ -90,12 +91,19 @@ def _counts(state: ControllerState, out: Exposition) -> tuple[int, int, int, int
     offline = sum(each.topic not in going for each in waiting)
     for number, (partition, known) in enumerate(list(state.leadership.items())):
         if partition.topic not in going:
-            replicas = state.replicas(partition)
-            imbalance += bool(replicas) and known.leader != replicas[0]
+            imbalance += _is_led_by_another(state.assignment(partition), known)
         if number % 2000 == 1999:
             out.let_others_in()
     partitions = sum(map(len, assignments.values()))
     return offline, imbalance, len(assignments), partitions, len(state.brokers)
+
+
+def _is_led_by_another(assignment: ReplicaAssignment | None, known: PartitionState) -> bool:
+    """Whether the first replica does not lead; one that is just being added may once it is in sync, as in Kafka."""
+    if assignment is None or not assignment.replicas or known.leader == assignment.replicas[0]:
+        return False
+    first = assignment.replicas[0]
+    return first not in assignment.adding_replicas or first in known.isr
 
 
 def _cluster(sources: Sources, out: Exposition) -> None:
@@ -116,7 +124,7 @@ def _cluster(sources: Sources, out: Exposition) -> None:
                 out.add(LEADER, -1, *labels)
                 out.add(REPLICAS, len(each.replicas), *labels)
                 out.add(IN_SYNC, len(each.isr), *labels)
-                out.add(UNDER_REPLICATED, 1, *labels)
+                out.add(UNDER_REPLICATED, len(each.isr) < len(each.replicas), *labels)
                 out.add(IS_PREFERRED, 0, *labels)
         if number % PER_TURN == PER_TURN - 1:
             out.let_others_in()

@@ -33,6 +33,17 @@ async def test_the_controller_counts_what_is_offline_and_what_others_lead(played
     assert found.value("kafka_controller_controllerstats_uncleanleaderelections_total") == 3
 
 
+async def test_a_replica_that_is_being_added_is_to_lead_once_it_is_in_sync(played: Played) -> None:
+    state = ControllerState()
+    state.assignments[TOPIC] = {}
+    for number, isr in enumerate([(1,), (1, 3)]):
+        partition = TopicPartition(TOPIC, number)
+        state.set_assignment(partition, ReplicaAssignment((3, 1), adding_replicas=(3,)))
+        state.leadership[partition] = PartitionState(1, 0, isr, 0)
+    found = collected(cluster.collect, sources_of(played, controller=controller(True, state)))
+    assert found.value(CONTROLLER + "preferredreplicaimbalancecount") == 1
+
+
 async def test_topics_that_are_being_deleted_are_not_offline(played: Played) -> None:
     state = ControllerState()
     state.assignments[TOPIC] = {}
@@ -68,6 +79,7 @@ async def test_a_partition_is_told_by_its_leader_and_without_one_by_the_controll
         labels["partition"]: value for name, labels, value in found.samples if name == "kafka_topic_partition_leader"
     }
     assert leaders == {"0": 1, "2": -1}
+    assert found.value("kafka_topic_partition_under_replicated_partition", topic=TOPIC, partition="2") == 0
     of_first = {"topic": TOPIC, "partition": "0"}
     expected = {"replicas": 2, "in_sync_replica": 1, "under_replicated_partition": 1, "leader_is_preferred": 0}
     for name, value in expected.items():
