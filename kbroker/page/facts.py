@@ -15,12 +15,11 @@ from kbroker.client.types import (
     LATEST,
     GroupListing,
     LogDirDescription,
-    PartitionDescription,
     ReplicaSize,
     TopicDescription,
     TopicPartition,
 )
-from kbroker.page.replica_map import Placement
+from kbroker.page.replica_map import Moves, Placement, placements_of
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
 S = TypeVar("S")
@@ -299,19 +298,22 @@ def whole_sum(numbers: Iterable[int | None]) -> int | None:
     return total
 
 
-def health_of(partitions: Iterable[PartitionDescription]) -> Health:
-    """Count partitions by how they are."""
-    return health_in(((each.leader, each.replicas, each.isr), 1) for each in partitions)
+def health_of(topic: TopicDescription, moves: Moves) -> Health:
+    """Count a topic's partitions by how they are."""
+    return health_in(placements_of((topic,), moves).items())
 
 
 def health_in(placements: Iterable[tuple[Placement, int]]) -> Health:
-    """Count partitions by how they are: of each placement, how many."""
+    """Count partitions by how they are: of each placement, how many.
+
+    A replica that is just being added is not missed.
+    """
     total = under_replicated = offline = 0
-    for (leader, replicas, isr), count in placements:
+    for (leader, replicas, isr, adding), count in placements:
         total += count
         if leader is None:
             offline += count
-        elif len(isr) < len(replicas):
+        elif len(isr) < len(replicas) and set(replicas).difference(isr, adding):
             under_replicated += count
     return Health(total, under_replicated, offline)
 

@@ -14,7 +14,7 @@ from kbroker.page.facts import Health, health_in, health_of, told
 from kbroker.page.guard import form_of
 from kbroker.page.page import NotThere, Page, see_other
 from kbroker.page.rendering import page_of
-from kbroker.page.replica_map import BrokerLoad, brokers_in, draw, loads, placements_of
+from kbroker.page.replica_map import BrokerLoad, Moves, brokers_in, draw, loads, placements_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ async def overview(page: Page, request: Request) -> Response:
         told(facts.versions.get()),
     )
     known = {broker.id: broker for broker in cluster.brokers}
-    brokers, load, health, chosen = await asyncio.to_thread(_glance, tuple(topics.values()), known)
+    brokers, load, health, chosen = await asyncio.to_thread(_glance, tuple(topics.values()), known, moves.value or {})
     return page.show(
         request,
         "overview.html",
@@ -58,13 +58,18 @@ async def overview(page: Page, request: Request) -> Response:
 
 
 def _glance(
-    topics: Sequence[TopicDescription], known: Iterable[int]
+    topics: Sequence[TopicDescription], known: Iterable[int], moves: Moves
 ) -> tuple[list[int], list[BrokerLoad], Health, list[TopicDescription]]:
     """Return the brokers, what each has, how all is, and the topics to draw. For a thread: there may be very many."""
-    placements = placements_of(topics)
+    placements = placements_of(topics, moves)
     brokers = brokers_in(placements, known)
     health = health_in(placements.items())
-    chosen = nsmallest(ON_OVERVIEW, topics, key=_largest_first if health.is_well else _worst_first)
+
+    def worst_first(topic: TopicDescription) -> tuple[int, int, bool, int, str]:
+        its = health_of(topic, moves)
+        return -its.offline, -its.under_replicated, *_largest_first(topic)
+
+    chosen = nsmallest(ON_OVERVIEW, topics, key=_largest_first if health.is_well else worst_first)
     return brokers, loads(placements, brokers), health, chosen
 
 
@@ -72,7 +77,7 @@ async def partition_map(page: Page, request: Request) -> Response:
     """Show all topics' partitions on their brokers."""
     facts = page.facts
     cluster, topics, moves = await asyncio.gather(facts.cluster.get(), facts.topics.get(), told(facts.moves.get()))
-    brokers = brokers_in(placements_of(topics.values()), (broker.id for broker in cluster.brokers))
+    brokers = brokers_in(placements_of(topics.values(), {}), (broker.id for broker in cluster.brokers))
     wanted = request.query_params.get("q", "").strip().lower()
     found = [topic for name, topic in sorted(topics.items()) if wanted in name.lower()]
     shown = page_of(found, request.query_params.get("page"), ON_MAP)
@@ -116,11 +121,6 @@ async def change_broker(page: Page, request: Request) -> Response:
     change = {form.get("key", ""): None if form.get("what") == "reset" else form.get("value", "")}
     await page.admin.alter_configs(ResourceType.BROKER, broker_id, change)
     return see_other(f"/brokers/{broker_id}?done=changed")
-
-
-def _worst_first(topic: TopicDescription) -> tuple[int, int, bool, int, str]:
-    health = health_of(topic.partitions)
-    return -health.offline, -health.under_replicated, *_largest_first(topic)
 
 
 def _largest_first(topic: TopicDescription) -> tuple[bool, int, str]:

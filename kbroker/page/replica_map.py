@@ -18,8 +18,10 @@ LEADER, IN_SYNC, OUT_OF_SYNC, OFFLINE, ADDING, REMOVING = (
 )
 CELL = 13
 """Pixels from one cell to the next."""
-Placement = tuple[int | None, tuple[int, ...], tuple[int, ...]]
-"""A partition's leader, replicas and ISR."""
+Placement = tuple[int | None, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""A partition's leader, replicas and ISR, and which of the replicas are just being added."""
+Moves = Mapping[TopicPartition, Reassignment]
+"""Those under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,7 @@ class BrokerLoad:
     out_of_sync: int
 
 
-def draw(
-    topic: TopicDescription, brokers: Sequence[int], moves: Mapping[TopicPartition, Reassignment], most: int = 200
-) -> TopicMap:
+def draw(topic: TopicDescription, brokers: Sequence[int], moves: Moves, most: int = 200) -> TopicMap:
     """Draw a topic, its first `most` partitions."""
     rows = {broker: row for row, broker in enumerate(brokers)}
     cells = []
@@ -83,23 +83,32 @@ def state_of(partition: PartitionDescription, broker: int, move: Reassignment | 
     return IN_SYNC if broker in partition.isr else OUT_OF_SYNC
 
 
-def placements_of(topics: Iterable[TopicDescription]) -> Counter[Placement]:
+def placements_of(topics: Iterable[TopicDescription], moves: Moves) -> Counter[Placement]:
     """Count the partitions that are placed alike: of very many partitions there are few kinds."""
-    return Counter((each.leader, each.replicas, each.isr) for topic in topics for each in topic.partitions)
+    return Counter(
+        (each.leader, each.replicas, each.isr, _adding(topic.name, each.partition, moves) if moves else ())
+        for topic in topics
+        for each in topic.partitions
+    )
+
+
+def _adding(topic: str, partition: int, moves: Moves) -> tuple[int, ...]:
+    move = moves.get(TopicPartition(topic, partition))
+    return () if move is None else move.adding
 
 
 def brokers_in(placements: Iterable[Placement], known: Iterable[int]) -> list[int]:
     """Return the brokers that are there, or that should have a replica."""
-    return sorted({broker for _, replicas, _ in placements for broker in replicas}.union(known))
+    return sorted({broker for _, replicas, _, _ in placements for broker in replicas}.union(known))
 
 
 def loads(placements: Mapping[Placement, int], brokers: Iterable[int]) -> list[BrokerLoad]:
     """Count each broker's part."""
     leaders, held, out_of_sync = (dict.fromkeys(brokers, 0) for _ in range(3))
-    for (leader, replicas, isr), count in placements.items():
+    for (leader, replicas, isr, adding), count in placements.items():
         if leader in leaders:
             leaders[leader] += count
         for broker in replicas:
             held[broker] = held.get(broker, 0) + count
-            out_of_sync[broker] = out_of_sync.get(broker, 0) + count * (broker not in isr)
+            out_of_sync[broker] = out_of_sync.get(broker, 0) + count * (broker not in isr and broker not in adding)
     return [BrokerLoad(broker, leaders[broker], held[broker], out_of_sync[broker]) for broker in leaders]

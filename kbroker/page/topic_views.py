@@ -15,6 +15,7 @@ from kbroker.page.facts import Disks, health_of, led, told, whole_sum
 from kbroker.page.guard import form_of
 from kbroker.page.page import Page, see_other
 from kbroker.page.rendering import Shown, page_of, path_segment
+from kbroker.page.replica_map import Moves
 
 if TYPE_CHECKING:
     from kbroker.page.app import View
@@ -40,14 +41,14 @@ class TopicRow:
     """Whether all brokers with a copy have told how large it is."""
 
 
-def _trouble(topic: TopicDescription, disks: Disks | None) -> tuple[int, int]:
-    health = health_of(topic.partitions)
+def _trouble(topic: TopicDescription, disks: Disks | None, moves: Moves) -> tuple[int, int]:
+    health = health_of(topic, moves)
     return -health.offline, -health.under_replicated
 
 
-ORDERS: dict[str, Callable[[TopicDescription, Disks | None], Any]] = {
-    "partitions": lambda topic, disks: -len(topic.partitions),
-    "size": lambda topic, disks: -((disks and disks.bytes_of_topic(topic.name)) or 0),
+ORDERS: dict[str, Callable[[TopicDescription, Disks | None, Moves], Any]] = {
+    "partitions": lambda topic, disks, moves: -len(topic.partitions),
+    "size": lambda topic, disks, moves: -((disks and disks.bytes_of_topic(topic.name)) or 0),
     "trouble": _trouble,
 }
 """Orders besides the one by name, which holds among equals."""
@@ -55,13 +56,17 @@ ORDERS: dict[str, Callable[[TopicDescription, Disks | None], Any]] = {
 
 async def topics(page: Page, request: Request) -> Response:
     """List topics, filtered and in pages."""
-    described, disks = await asyncio.gather(page.facts.topics.get(), told(page.facts.disks.get()))
+    described, disks, told_moves = await asyncio.gather(
+        page.facts.topics.get(), told(page.facts.disks.get()), told(page.facts.moves.get())
+    )
+    moves = told_moves.value or {}
     asked = request.query_params
     wanted = asked.get("q", "").strip().lower()
     order = asked.get("sort", "name")
-    found = await asyncio.to_thread(_ordered, described, disks.value, wanted, bool(asked.get("internal")), order)
+    with_internal = bool(asked.get("internal"))
+    found = await asyncio.to_thread(_ordered, described, disks.value, moves, wanted, with_internal, order)
     part = page_of(found, asked.get("page"), TOPICS_SHOWN)
-    shown = Shown([_row(topic, disks.value) for topic in part.items], part.page, part.pages, part.total)
+    shown = Shown([_row(topic, disks.value, moves) for topic in part.items], part.page, part.pages, part.total)
     counts = await _records(page, {row.name: described[row.name] for row in shown.items})
     return page.show(
         request, "topics.html", title="Topics", shown=shown, counts=counts, order=order, total=len(described)
@@ -69,7 +74,12 @@ async def topics(page: Page, request: Request) -> Response:
 
 
 def _ordered(
-    described: Mapping[str, TopicDescription], disks: Disks | None, wanted: str, with_internal: bool, order: str
+    described: Mapping[str, TopicDescription],
+    disks: Disks | None,
+    moves: Moves,
+    wanted: str,
+    with_internal: bool,
+    order: str,
 ) -> list[TopicDescription]:
     """Return all topics that are wanted, in order. For a thread: there may be very many."""
     found = [
@@ -78,7 +88,7 @@ def _ordered(
         if wanted in name.lower() and (with_internal or not topic.is_internal)
     ]
     if order in ORDERS:
-        found.sort(key=lambda topic: ORDERS[order](topic, disks))
+        found.sort(key=lambda topic: ORDERS[order](topic, disks, moves))
     return found
 
 
@@ -98,8 +108,8 @@ def records_of(topic: TopicDescription, offsets: Mapping[TopicPartition, tuple[i
     return whole_sum(None if place is None else place[1] - place[0] for place in places)
 
 
-def _row(topic: TopicDescription, disks: Disks | None) -> TopicRow:
-    health = health_of(topic.partitions)
+def _row(topic: TopicDescription, disks: Disks | None, moves: Moves) -> TopicRow:
+    health = health_of(topic, moves)
     replicas = max((len(partition.replicas) for partition in topic.partitions), default=0)
     return TopicRow(
         topic.name,
@@ -135,7 +145,7 @@ async def topic(page: Page, request: Request) -> Response:
         is_size_whole=disks.value is not None and disks.value.knows_all_of(described),
         replicas=replicas,
         moves={key.partition: move for key, move in (moves.value or {}).items() if key.topic == name},
-        health=health_of(described.partitions),
+        health=health_of(described, moves.value or {}),
         disk_problem=disks.problem,
         rates=page.watch.of(name),
     )

@@ -15,13 +15,15 @@ from kbroker.client.types import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionDescription,
+    Reassignment,
     TopicDescription,
     TopicPartition,
 )
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.page import facts
-from kbroker.page.facts import Disks, Facts, Remembered, health_of, led, reason, told, whole_sum
+from kbroker.page.facts import Disks, Facts, Health, Remembered, health_of, led, reason, told, whole_sum
 from kbroker.page.lags import sums
+from kbroker.page.replica_map import Moves
 from kbroker.page.topic_views import records_of
 from kbroker.protocol.errors import ErrorCode
 
@@ -120,9 +122,15 @@ def test_partitions_are_counted_by_how_they_are() -> None:
     def partition(leader: int | None, isr: tuple[int, ...]) -> PartitionDescription:
         return PartitionDescription(0, leader, 0, (1, 2), isr, ())
 
-    health = health_of([partition(1, (1, 2)), partition(1, (1,)), partition(None, ())])
-    assert (health.partitions, health.under_replicated, health.offline, health.is_well) == (3, 1, 1, False)
-    assert health_of([]).is_well
+    def health(*partitions: PartitionDescription, moves: Moves | None = None) -> Health:
+        return health_of(TopicDescription("t", b"", False, partitions), moves or {})
+
+    found = health(partition(1, (1, 2)), partition(1, (1,)), partition(None, ()))
+    assert (found.partitions, found.under_replicated, found.offline, found.is_well) == (3, 1, 1, False)
+    assert health().is_well
+    arriving = {TopicPartition("t", 0): Reassignment((1, 2), (2,), ())}
+    assert health(partition(1, (1,)), moves=arriving).is_well
+    assert not health(partition(2, (2,)), moves=arriving).is_well
 
 
 async def test_offsets_and_sizes_of_a_real_topic(broker: BrokerProcess, topic_name: str) -> None:

@@ -49,7 +49,7 @@ def topic(name: str, *partitions: tuple[int | None, tuple[int, ...], tuple[int, 
 def test_what_is_worst_is_seen_first_and_of_what_is_well_the_largest() -> None:
     well = (1, (1, 2), (2, 1))
     topics = [topic("__own", well, well, well), topic("small", well), topic("a", well, well), topic("b", well, well)]
-    brokers, loads, health, chosen = _glance(topics, [0, 1])
+    brokers, loads, health, chosen = _glance(topics, [0, 1], {})
     assert (brokers, health) == ([0, 1, 2], Health(8, 0, 0))
     assert [(load.broker, load.leaders, load.replicas, load.out_of_sync) for load in loads] == [
         (0, 0, 0, 0),
@@ -58,6 +58,6 @@ def test_what_is_worst_is_seen_first_and_of_what_is_well_the_largest() -> None:
     ]
     assert [each.name for each in chosen] == ["a", "b", "small", "__own"]
     topics += [topic("behind", (0, (0, 2), (0,)), (2, (1, 2), (2,))), topic("off", (None, (1, 2), (1,)))]
-    _, _, health, chosen = _glance(topics, [1])
+    _, _, health, chosen = _glance(topics, [1], {})
     assert health == Health(11, 2, 1)
     assert [each.name for each in chosen] == ["off", "behind", "a", "b", "small", "__own"]

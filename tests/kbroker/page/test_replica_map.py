@@ -36,11 +36,17 @@ def test_a_move_shows_where_from_and_where_to() -> None:
 
 
 def test_a_broker_that_is_away_keeps_its_row_and_its_load() -> None:
-    placements = placements_of([TOPIC, TOPIC])
+    placements = placements_of([TOPIC, TOPIC], {})
     assert brokers_in(placements, [1, 2, 4]) == [1, 2, 3, 4]
     by_id = {load.broker: load for load in loads(placements, [1, 2, 3])}
     assert (by_id[3].leaders, by_id[3].replicas, by_id[3].out_of_sync) == (0, 4, 2)
     assert (by_id[1].leaders, by_id[1].replicas, by_id[1].out_of_sync) == (2, 4, 2)
+
+
+def test_a_replica_that_is_just_being_added_is_not_out_of_sync() -> None:
+    arriving = TopicDescription("orders", b"", False, (PartitionDescription(1, 2, 0, (2, 4), (2,), ()),))
+    assert [load.out_of_sync for load in loads(placements_of([arriving], MOVES), [2, 4])] == [0, 0]
+    assert [load.out_of_sync for load in loads(placements_of([arriving], {}), [2, 4])] == [0, 1]
 
 
 def test_of_a_topic_without_end_some_partitions_are_drawn() -> None:

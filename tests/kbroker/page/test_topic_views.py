@@ -83,6 +83,6 @@ def test_topics_are_in_the_order_that_is_asked_for_and_among_equals_by_name(orde
     topics = (described("d", offline), described("c", behind, well), described("b", well, well), described("a", well))
     copies = (ReplicaSize("c", 0, 70, 0, False), ReplicaSize("b", 0, 30, 0, False), ReplicaSize("b", 1, 20, 0, False))
     disks = Disks((LogDirDescription(1, "/d", 1000, 250, None, copies),), {})
-    found = _ordered({topic.name: topic for topic in (*topics, described("__x", well))}, disks, "", False, order)
+    found = _ordered({topic.name: topic for topic in (*topics, described("__x", well))}, disks, {}, "", False, order)
     assert [topic.name for topic in found] == names
     assert (disks.bytes_of_topic("b"), disks.bytes_of_topic("a")) == (50, None)
