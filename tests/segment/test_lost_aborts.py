@@ -1,5 +1,6 @@
 """Entries that transaction indexes have lost are found by the markers, and entered again."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.protocol.records.control import ControlType
+from kbroker.protocol.records.offset_map import BYTES_PER_ENTRY
 from kbroker.segment.cleaning import CleaningAborted
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
@@ -14,7 +16,7 @@ from kbroker.segment.lost_aborts import enter_lost_aborts
 from kbroker.segment.scrubber import LogScrubber, LogScrubberSettings
 from kbroker.segment.transaction_index import ENTRY, AbortedTransaction
 from tests.segment.batches import new_log, reopen
-from tests.segment.compaction import COMPACTED, clean, end_transaction, put, roll, values
+from tests.segment.compaction import COMPACTED, LIMITS, clean, end_transaction, put, roll, values
 
 WAYS = ["removed", "emptied", "shortened"]
 
@@ -110,6 +112,19 @@ def test_a_marker_behind_what_is_compacted_counts(tmp_path: Path) -> None:
     clean(again)
     assert values(again)[0] == (0, "a", "committed")
     again.close()
+
+
+def test_a_marker_that_was_met_before_the_map_was_full_counts_once(tmp_path: Path) -> None:
+    log = new_log(tmp_path, COMPACTED)
+    put(log, *((f"key-{number}", "value") for number in range(8)))
+    write(log, 7, 0, "a")
+    end_transaction(log, ControlType.ABORT, 7)
+    write(log, 7, 1, "a")
+    roll(log)
+    end_transaction(log, ControlType.COMMIT, 7)
+    stats = clean(log, limits=replace(LIMITS, map_bytes=4 * BYTES_PER_ENTRY))
+    assert 0 < stats.end_offset < 8
+    log.close()
 
 
 @pytest.mark.parametrize("way", WAYS)
