@@ -51,19 +51,34 @@ def read_reset(asked: Mapping[str, str], now_ms: int) -> Reset:
     return Reset(target, topic, read_time(at, now_ms) if target == "time" else 0, asked.get("from", ""))
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the group would go on, and the partitions that stay where they are as nobody leads them."""
+
+    offsets: dict[TopicPartition, int]
+    left_out: list[TopicPartition]
+
+
 async def places_of(
     admin: Admin,
     reset: Reset,
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     topics: Mapping[str, TopicDescription],
-) -> dict[TopicPartition, int]:
-    """Return where the group would go on; without partitions that are gone or that nobody leads."""
+) -> Places:
+    """Return where the group would go on; without partitions that are gone."""
     aim = await admin.list_group_offsets(reset.other) if reset.to == "group" else committed
-    alive = keys_of(topics, {key.topic for key in aim})
-    chosen = sorted(key for key in aim if key in alive and reset.topic in ("", key.topic))
+    names = {key.topic for key in aim}
+    alive = keys_of(topics, names)
+    there = {
+        TopicPartition(name, each.partition) for name in names if name in topics for each in topics[name].partitions
+    }
+    asked = sorted(key for key in aim if key in there and reset.topic in ("", key.topic))
+    chosen = [key for key in asked if key in alive]
     if not chosen:
         who = f"group {reset.other}" if reset.to == "group" else "the group"
-        raise WrongQuery(f"{who} has no commits there")
+        raise WrongQuery(
+            f"{who} has commits of no partition that has a leader" if asked else f"{who} has no commits there"
+        )
     await admin.describe_topics({key.topic for key in chosen})  # so that it knows who leads them now
     first, last = [await admin.list_offsets(dict.fromkeys(chosen, each)) for each in (EARLIEST, LATEST)]
     since = await admin.list_offsets(dict.fromkeys(chosen, reset.at)) if reset.to == "time" else {}
@@ -78,7 +93,7 @@ async def places_of(
             "group": aim[key].offset,
         }[reset.to]
         found[key] = min(max(wanted, first[key].offset), last[key].offset)
-    return found
+    return Places(found, [key for key in asked if key not in alive])
 
 
 def keys_of(topics: Mapping[str, TopicDescription], names: Iterable[str]) -> set[TopicPartition]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -18,7 +19,7 @@ from kbroker.page.guard import form_of
 from kbroker.page.lags import commits_of, lags_of, sums, times_behind
 from kbroker.page.page import NotThere, Page, see_other
 from kbroker.page.record_query import WrongQuery
-from kbroker.page.rendering import page_of
+from kbroker.page.rendering import names_of, page_of
 from kbroker.page.topic_change_views import check_name
 
 if TYPE_CHECKING:
@@ -66,8 +67,11 @@ async def preview(page: Page, request: Request) -> Response:
     asked = read_reset(request.query_params, int(time.time() * 1000))
     committed, topics = await asyncio.gather(page.admin.list_group_offsets(name), page.facts.topics.get())
     places = await places_of(page.admin, asked, committed, topics)
-    rows = [(key, committed[key].offset if key in committed else None, place) for key, place in sorted(places.items())]
-    return await _show_group(page, request, name, reset=rows)
+    rows = [
+        (key, committed[key].offset if key in committed else None, place)
+        for key, place in sorted(places.offsets.items())
+    ]
+    return await _show_group(page, request, name, reset=rows, left_out=places.left_out)
 
 
 async def apply_reset(page: Page, request: Request) -> Response:
@@ -109,7 +113,9 @@ async def readers(page: Page, request: Request) -> Response:
     )
 
 
-async def _show_group(page: Page, request: Request, name: str, reset: Any) -> Response:
+async def _show_group(
+    page: Page, request: Request, name: str, reset: Any, left_out: Sequence[TopicPartition] = ()
+) -> Response:
     described = (await page.admin.describe_groups([name]))[name]
     commits = (await commits_of(page.facts, [name]))[name]
     if described.state == "Dead" and not commits.value:
@@ -133,6 +139,7 @@ async def _show_group(page: Page, request: Request, name: str, reset: Any) -> Re
         commit_problem=commits.problem,
         topics=sorted({lag.partition.topic for lag in lags}),
         reset=reset,
+        left_out=names_of(map(str, left_out)),
         targets=TARGETS,
         places=json.dumps([(*key, after) for key, _, after in reset or ()]),
     )

@@ -20,16 +20,16 @@ from kbroker.client.consumer import Consumer
 from kbroker.client.errors import ConfigurationError
 from kbroker.client.producer import Producer
 from kbroker.client.record_objects import as_object
-from kbroker.client.types import TopicDescription
-from kbroker.page.facts import reason
+from kbroker.client.types import TopicDescription, TopicPartition
+from kbroker.page.facts import led, reason
 from kbroker.page.guard import form_of
 from kbroker.page.held import TooMany
 from kbroker.page.page import Page, see_other
 from kbroker.page.record_query import PARTITIONERS, STARTS, RecordQuery, WrongQuery, read_query
 from kbroker.page.record_view import FORMATS, RecordView, csv_lines, spark_snippet, view_of
-from kbroker.page.rendering import path_segment
+from kbroker.page.rendering import names_of, path_segment
 from kbroker.page.scan import scan
-from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.record import Record
 
 if TYPE_CHECKING:
@@ -78,22 +78,26 @@ async def messages(page: Page, request: Request) -> Response:
 
 async def stream(page: Page, request: Request) -> Response:
     """Search, as events: `rows` with HTML and progress, and `end` or `problem`."""
-    topic = (await page.facts.topic(request.path_params["topic"])).name
+    topic = await page.facts.topic(request.path_params["topic"])
     return StreamingResponse(_events(page, topic, request), media_type="text/event-stream")
 
 
 async def download(page: Page, request: Request) -> Response:
     """Give all records that match as a file."""
-    topic = (await page.facts.topic(request.path_params["topic"])).name
+    described = await page.facts.topic(request.path_params["topic"])
+    topic = described.name
     page.check_reading()
     kind = request.query_params.get("file", "json")
     make = DOWNLOADS.get(kind)
     if make is None:
         raise WrongQuery(f"{kind!r} is no form of a download: {', '.join(DOWNLOADS)} are")
     query = _query(request).for_download()
+    keys, left_out = _places(described, query)
+    if left_out:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"a download without {left_out} is not whole: choose others")
     suffix, media_type, encoder = make()
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{path_segment(topic)}.{suffix}"}
-    return StreamingResponse(_pieces(page, topic, query, encoder), media_type=media_type, headers=headers)
+    return StreamingResponse(_pieces(page, keys, query, encoder), media_type=media_type, headers=headers)
 
 
 async def produce(page: Page, request: Request) -> Response:
@@ -120,6 +124,16 @@ def _query(request: Request) -> RecordQuery:
     return read_query(request.query_params, int(time.time() * 1000))
 
 
+def _places(topic: TopicDescription, query: RecordQuery) -> tuple[list[TopicPartition], str]:
+    """Return the partitions to look in, and in words those that nobody leads."""
+    wanted = query.partitions(len(topic.partitions))
+    alive = set(led(topic))
+    keys = [TopicPartition(topic.name, number) for number in wanted]
+    silent = [str(key.partition) for key in keys if key not in alive]
+    text = f"partition{'s' * (len(silent) > 1)} {names_of(silent)}, without a leader now" if silent else ""
+    return [key for key in keys if key in alive], text
+
+
 @contextlib.asynccontextmanager
 async def _reading(page: Page) -> AsyncIterator[Consumer]:
     """Give a consumer that is in no group; it is closed even when whoever listened has gone, which cancels all here."""
@@ -140,12 +154,15 @@ async def _reading(page: Page) -> AsyncIterator[Consumer]:
             await asyncio.shield(closing)
 
 
-async def _events(page: Page, topic: str, request: Request) -> AsyncIterator[str]:
+async def _events(page: Page, topic: TopicDescription, request: Request) -> AsyncIterator[str]:
     """Search until the end, or until nobody listens."""
     try:
         query = _query(request)
         if query.start == "live":
             query = replace(query, limit=None)
+        keys, left_out = _places(topic, query)
+        if not keys:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, left_out)
         form = request.query_params.get("show", "auto")
         template = page.templates.get_template("rows.html")
         found, told_at = 0, 0.0
@@ -155,7 +172,7 @@ async def _events(page: Page, topic: str, request: Request) -> AsyncIterator[str
 
         async with (
             _reading(page) as consumer,
-            contextlib.aclosing(scan(consumer, topic, query, shown, page.held)) as steps,
+            contextlib.aclosing(scan(consumer, keys, query, shown, page.held)) as steps,
         ):
             async for step in steps:
                 found += len(step.records)
@@ -166,8 +183,9 @@ async def _events(page: Page, topic: str, request: Request) -> AsyncIterator[str
                 views = step.records[-MOST_ROWS:]
                 if page.schemas is not None:
                     views = await page.schemas.read(views)
-                html = await asyncio.to_thread(template.render, rows=views, topic=topic) if views else ""
-                yield _event("rows", {"html": html, "found": found, "scanned": step.scanned, "total": step.total})
+                html = await asyncio.to_thread(template.render, rows=views, topic=topic.name) if views else ""
+                progress = {"found": found, "scanned": step.scanned, "total": step.total, "without": left_out}
+                yield _event("rows", {"html": html, **progress})
         yield _event("end", {"found": found, "limit": query.limit})
     except (KafkaError, OSError, ValueError, ConfigurationError, TooMany) as error:
         yield _event("problem", {"text": reason(error)})
@@ -181,10 +199,12 @@ Encoder = Callable[[list[Record] | None], bytes]
 """Records to bytes; None is the end."""
 
 
-async def _pieces(page: Page, topic: str, query: RecordQuery, encode: Encoder) -> AsyncIterator[memoryview]:
+async def _pieces(
+    page: Page, keys: list[TopicPartition], query: RecordQuery, encode: Encoder
+) -> AsyncIterator[memoryview]:
     async with (
         _reading(page) as consumer,
-        contextlib.aclosing(scan(consumer, topic, query, _whole, page.held)) as steps,
+        contextlib.aclosing(scan(consumer, keys, query, _whole, page.held)) as steps,
     ):
         async for step in steps:
             for piece in in_pieces(await asyncio.to_thread(encode, step.records)):

@@ -6,7 +6,7 @@ Everything that is put into a template is escaped; none of them marks a value as
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,8 @@ T = TypeVar("T")
 FOLDER = Path(__file__).parent
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 UNKNOWN = "\N{EN DASH}"
+MOST_NAMES = 10
+"""Of what is left out."""
 
 
 def environment() -> Environment:
@@ -74,6 +76,13 @@ def rate_text(per_second: float | None) -> str:
     if per_second is None:
         return UNKNOWN
     return f"{per_second:.1f}" if 0 < per_second < 10 else count_text(per_second)
+
+
+def names_of(names: Iterable[str]) -> str:
+    """Some names after one another, and how many more there are."""
+    told = list(names)
+    more = len(told) - MOST_NAMES
+    return ", ".join(told[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def path_segment(text: Any) -> str:

@@ -59,14 +59,12 @@ class Pace:
 
 
 async def scan(
-    consumer: Consumer, topic: str, query: RecordQuery, keep: Callable[[Record], T], held: Held
+    consumer: Consumer, keys: list[TopicPartition], query: RecordQuery, keep: Callable[[Record], T], held: Held
 ) -> AsyncGenerator[Step[T], None]:
-    """Search; ends when all is read or as much is found as is wanted. `keep` says what is kept of a record.
+    """Search partitions, all with a leader; ends when all is read or as much is found as is wanted.
 
-    It is called in a thread. The records of a step are held until the next one is asked for.
+    `keep` says what is kept of a record, in a thread. The records of a step are held until the next one is asked for.
     """
-    count = len(await consumer.partitions_for(topic))
-    keys = [TopicPartition(topic, index) for index in query.partitions(count)]
     if query.start == "live":
         steps = _live(consumer, keys, query, keep, held)
     elif query.start == "end":

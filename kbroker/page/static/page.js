@@ -163,7 +163,8 @@ function startSearch() {
     status.textContent = text;
     table.dataset.state = "done";
   }
-  const told = () => `${number(last.found)} found in ${number(last.scanned)} records`;
+  const without = () => (last.without ? ` (not in ${last.without})` : "");
+  const told = () => `${number(last.found)} found in ${number(last.scanned)} records${without()}`;
 
   stop.hidden = false;
   stop.onclick = () => finish(`Stopped: ${told()}`);

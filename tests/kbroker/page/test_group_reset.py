@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from kbroker.client.admin import Admin
 from kbroker.client.errors import NotConnected
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
-from kbroker.page.group_reset import Reset, places_of, read_places, read_reset
+from kbroker.page.group_reset import Places, Reset, places_of, read_places, read_reset
 from kbroker.page.record_query import WrongQuery
 from tests.kbroker.page.test_scan import fill
 
@@ -55,7 +57,7 @@ async def test_a_group_is_moved_on_back_to_an_offset_or_to_where_another_is(
         topics = await admin.describe_topics([topic_name])
 
         async def places(reset: Reset) -> list[int]:
-            return list((await places_of(admin, reset, committed, topics)).values())
+            return list((await places_of(admin, reset, committed, topics)).offsets.values())
 
         assert await places(Reset("shift", at=10)) == [50, 50]  # never beyond the end
         assert await places(Reset("shift", at=-42)) == [0, 3]
@@ -64,12 +66,25 @@ async def test_a_group_is_moved_on_back_to_an_offset_or_to_where_another_is(
         assert await places(Reset("time", at=NOW_MS * 2)) == [100, 50]
         assert await places(Reset("time", at=0)) == [0, 0]
         copied = await places_of(admin, Reset("group", other=f"{topic_name}-2"), committed, topics)
-        assert copied == {first: 90}
+        assert copied == Places({first: 90}, [])
         for nothing in (Reset("latest", "no-such-topic"), Reset("group", other="no-such-group")):
             with pytest.raises(WrongQuery, match="no commits"):
                 await places_of(admin, nothing, committed, topics)
         with pytest.raises(WrongQuery, match="no commits"):  # all of its topics are gone
             await places_of(admin, Reset("latest"), committed, {})
+
+
+async def test_partitions_that_nobody_leads_are_left_out_and_named(broker: BrokerProcess, topic_name: str) -> None:
+    await fill(broker.bootstrap, topic_name, (3, 3))
+    led, silent = (TopicPartition(topic_name, number) for number in (0, 1))
+    async with Admin(broker.bootstrap) as admin:
+        topics = await admin.describe_topics([topic_name])
+        first, second = topics[topic_name].partitions
+        topics[topic_name] = replace(topics[topic_name], partitions=(first, replace(second, leader=None)))
+        commits = {key: OffsetAndMetadata(1) for key in (led, silent, TopicPartition(topic_name, 9))}
+        assert await places_of(admin, Reset("latest"), commits, topics) == Places({led: 3}, [silent])
+        with pytest.raises(WrongQuery, match="no partition that has a leader"):
+            await places_of(admin, Reset("latest"), {silent: OffsetAndMetadata(1)}, topics)
 
 
 def test_places_are_read_back_as_they_were_shown() -> None:
@@ -96,4 +111,4 @@ async def test_where_a_group_would_go_is_asked_of_those_who_lead_now(broker: Bro
     key = TopicPartition(topic_name, 0)
     async with Admin(broker.bootstrap) as other, AnotherLeads(broker.bootstrap) as admin:
         topics = await other.describe_topics([topic_name])
-        assert await places_of(admin, Reset("latest"), {key: OffsetAndMetadata(1)}, topics) == {key: 3}
+        assert await places_of(admin, Reset("latest"), {key: OffsetAndMetadata(1)}, topics) == Places({key: 3}, [])

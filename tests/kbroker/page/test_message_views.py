@@ -1,6 +1,7 @@
 import io
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, quote
 
@@ -10,8 +11,10 @@ import pytest
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
+from kbroker.client.types import TopicDescription
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.page import message_views
+from kbroker.page.facts import Facts
 from kbroker.page.message_views import in_pieces
 from kbroker.page.page import MOST_READING
 from tests.kbroker.page.visiting import Visitor, visiting
@@ -103,6 +106,34 @@ async def test_a_download_is_encoded_beside_the_loop_and_sent_in_pieces(
     assert threading.get_ident() not in threads
     assert threads
     assert list(map(bytes, in_pieces(b"123456789"))) == [b"1234", b"5678", b"9"]
+
+
+async def test_a_search_leaves_out_partitions_that_nobody_leads_and_says_so(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
+        await admin.create_topic(topic_name, 2)
+        for number in range(2):
+            await producer.send_and_wait(topic_name, b"v", partition=number)
+        described = (await admin.describe_topics([topic_name]))[topic_name]
+    first, second = described.partitions
+    described = replace(described, partitions=(first, replace(second, leader=None)))
+
+    async def topic(facts: Facts, name: str) -> TopicDescription:
+        return described
+
+    monkeypatch.setattr(Facts, "topic", topic)
+    path = f"/topics/{topic_name}/messages"
+    async with visiting(broker.bootstrap) as visitor:
+        told = await events(visitor, f"{path}/stream")
+        assert told[-1] == ("end", {"found": 1, "limit": 50})
+        assert told[0][1]["without"] == "partition 1, without a leader now"
+        assert (await events(visitor, f"{path}/stream?partition=0"))[0][1]["without"] == ""
+        [(name, problem)] = await events(visitor, f"{path}/stream?partition=1")
+        assert (name, "partition 1, without a leader" in problem["text"]) == ("problem", True)
+        refused = await visitor.get(f"{path}/download")
+        assert (refused.status, "is not whole" in refused.text) == (502, True)
+        assert (await visitor.get(f"{path}/download?partition=0")).status == 200
 
 
 @pytest.mark.slow

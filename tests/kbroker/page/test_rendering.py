@@ -4,6 +4,7 @@ from kbroker.page.rendering import (
     count_text,
     duration_text,
     environment,
+    names_of,
     page_of,
     path_segment,
     query_text,
@@ -69,3 +70,8 @@ def test_an_address_keeps_its_other_values() -> None:
     assert query_text([("q", "a&b"), ("page", "3")], page=4) == "?q=a%26b&page=4"
     assert query_text([("q", "a"), ("page", "3")], page=None) == "?q=a"
     assert path_segment("a b/ü") == "a%20b%2F%C3%BC"
+
+
+def test_of_very_many_names_some_are_told() -> None:
+    assert names_of(map(str, range(3))) == "0, 1, 2"
+    assert names_of(map(str, range(12))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"

@@ -8,6 +8,7 @@ import pytest
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
+from kbroker.client.types import TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.page import held
 from kbroker.page.held import Held
@@ -49,11 +50,16 @@ def value_of(record: Record) -> bytes:
     return bytes(record.value or b"")
 
 
+async def keys_of(consumer: Consumer, topic: str, query: RecordQuery) -> list[TopicPartition]:
+    count = len(await consumer.partitions_for(topic))
+    return [TopicPartition(topic, number) for number in query.partitions(count)]
+
+
 async def found(bootstrap: str, topic: str, query: RecordQuery) -> list[bytes]:
     async with Consumer(bootstrap) as consumer, asyncio.timeout(60):
         values: list[bytes] = []
         scanned = 0
-        async for step in scan(consumer, topic, query, value_of, Held()):
+        async for step in scan(consumer, await keys_of(consumer, topic, query), query, value_of, Held()):
             values += step.records
             assert step.scanned >= scanned
             assert step.total is not None
@@ -92,7 +98,9 @@ async def test_a_live_tail_tells_what_comes_from_now_on(broker: BrokerProcess, t
     ):
         values: list[bytes] = []
         is_told = False
-        async for step in scan(consumer, topic_name, RecordQuery("live", limit=None), value_of, Held()):
+        async for step in scan(
+            consumer, [TopicPartition(topic_name, 0)], RecordQuery("live", limit=None), value_of, Held()
+        ):
             if not is_told:
                 is_told = True
                 await producer.send_and_wait(topic_name, b"new")
@@ -111,7 +119,9 @@ async def test_what_is_written_during_a_search_is_not_waited_for(broker: BrokerP
         asyncio.timeout(60),
     ):
         values = []
-        async for step in scan(consumer, topic_name, RecordQuery("start", limit=None), value_of, Held()):
+        async for step in scan(
+            consumer, [TopicPartition(topic_name, 0)], RecordQuery("start", limit=None), value_of, Held()
+        ):
             await producer.send_and_wait(topic_name, b"late")
             values += step.records
         assert values == [b"0/%d" % number for number in range(5)]
@@ -131,7 +141,7 @@ async def test_records_are_looked_at_beside_the_loop_and_held_until_the_next_ste
 
     query = RecordQuery(start, limit=3)
     async with Consumer(broker.bootstrap) as consumer, asyncio.timeout(60):
-        async with aclosing(scan(consumer, topic_name, query, looked_at, holding)) as steps:
+        async with aclosing(scan(consumer, [TopicPartition(topic_name, 0)], query, looked_at, holding)) as steps:
             async for _ in steps:
                 most = max(most, holding.worked)
     assert most >= len(b"0/0")
