@@ -32,6 +32,7 @@ from kbroker.controller.znode_operations import (
 
 OPERATIONS_PER_MULTI = 500
 BYTES_PER_MULTI = 400_000
+READS_PER_REQUEST = 500
 """Well below the 1 MiB (jute.maxbuffer) at which a server hangs up on a request."""
 
 _CREATE, _DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN, _CHECK = 1, 2, 4, 5, 8, 13
@@ -96,6 +97,23 @@ def multis(operations: Sequence[Operation], group: int = 1, reserved: int = 0) -
         size += needed
     if operations:
         yield operations[first:]
+
+
+def reads(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Runs of paths that fit into one request each: a path may be a hundred kilobytes long."""
+    first, size = 0, 0
+    for index, path in enumerate(paths):
+        needed = _read_size(path)
+        if index > first and (index - first == READS_PER_REQUEST or size + needed > BYTES_PER_MULTI):
+            yield paths[first:index]
+            first, size = index, 0
+        size += needed
+    if paths:
+        yield paths[first:]
+
+
+def _read_size(path: str) -> int:
+    return _HEADER.size + _INT.size + len(path.encode()) + 1
 
 
 def _acl_for(operation: Create, is_protected: bool) -> bytes:
@@ -171,6 +189,16 @@ class ReadData:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
+
+    @property
+    def size(self) -> int:
+        """Bytes of the request's body."""
+        return sum(map(_read_size, self._paths)) + len(_END)
+
+    @property
+    def path(self) -> str:
+        """What it is about, for errors."""
+        return f"{self._paths[0]} and {len(self._paths) - 1} more" if len(self._paths) > 1 else "".join(self._paths)
 
     def serialize(self) -> bytes:
         """The request's body."""

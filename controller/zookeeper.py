@@ -78,7 +78,6 @@ CLOSE_PATIENCE_S = 3.0
 
 _EPHEMERAL = 1
 _SEQUENTIAL = 2
-_READS_PER_REQUEST = 500
 _READS_IN_FLIGHT = 50
 """A request per node: kazoo's thread is woken for each, and may then keep the interpreter from the loop for 5 ms."""
 _OLD_SERVER = (
@@ -374,8 +373,7 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
     ) -> list[T]:
         """Many in one request, where the server knows how; else many requests, without waiting for each."""
         found: list[T] = []
-        for first in range(0, len(paths), _READS_PER_REQUEST):
-            portion = paths[first : first + _READS_PER_REQUEST]
+        for portion in multi_codec.reads(paths):
             if at_once is not None and self._reads_many:
                 try:
                     found += await self._call(at_once([self._path(path) for path in portion]))
@@ -444,9 +442,9 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
 
 def _size(request: Any) -> int:
     """About how many bytes a request has."""
-    if isinstance(request, multi_codec.Multi):
+    if isinstance(request, multi_codec.Multi | multi_codec.ReadData):
         return request.size
-    return len(getattr(request, "data", None) or b"")
+    return len(getattr(request, "path", "").encode()) + len(getattr(request, "data", None) or b"")
 
 
 def _call_all(callbacks: Sequence[Callable[[], None]]) -> None:

@@ -10,11 +10,13 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from kbroker.controller.multi_codec import (
     BYTES_PER_MULTI,
     OPERATIONS_PER_MULTI,
+    READS_PER_REQUEST,
     Multi,
     ReadChildren,
     ReadData,
     encoded_size,
     multis,
+    reads,
 )
 from kbroker.controller.znode_operations import (
     Check,
@@ -68,6 +70,17 @@ def test_operations_are_cut_by_size_and_number_their_groups_kept_together() -> N
     filling: list[Operation] = [SetData("/a", bytes(BYTES_PER_MULTI - encoded_size(SetData("/a", b"")))), Delete("/a")]
     assert [len(multi) for multi in multis(filling, reserved=fence)] == [1, 1]
     assert [len(multi) for multi in multis([])] == []
+
+
+def test_reads_are_cut_by_size_and_number() -> None:
+    few, many = ["/a"] * 3, ["/a"] * (2 * READS_PER_REQUEST + 1)
+    long = [f"/{'#' * 150_000}"] * 5
+    assert [len(run) for run in reads([])] == []
+    assert [len(run) for run in reads(few)] == [3]
+    assert [len(run) for run in reads(many)] == [READS_PER_REQUEST, READS_PER_REQUEST, 1]
+    assert [len(run) for run in reads(long)] == [2, 2, 1]
+    assert [len(run) for run in reads([f"/{'#' * 500_000}", "/a"])] == [1, 1], "what is larger goes by itself"
+    assert ReadData(long[:2]).size == len(ReadData(long[:2]).serialize())
 
 
 def test_a_failed_multi_tells_which_operation_failed() -> None:

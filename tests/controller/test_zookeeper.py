@@ -223,7 +223,7 @@ async def test_an_unreachable_zookeeper_is_named_with_what_to_do(caplog: pytest.
 
 async def test_what_does_not_fit_into_a_packet_is_refused_not_sent_for_ever(connect: Connect) -> None:
     session = await connect()
-    with pytest.raises(ZooKeeperError, match=r"large: 6000000 bytes .*jute.maxbuffer"):
+    with pytest.raises(ZooKeeperError, match=r"large: 60000\d\d bytes .*jute.maxbuffer"):
         await asyncio.wait_for(session.create("/large", bytes(6_000_000)), 20)
     assert await session.exists("/brokers") is not None
 
@@ -242,6 +242,20 @@ async def test_a_multi_that_does_not_fit_into_a_packet_is_refused_whatever_its_p
     assert await session.exists("/part0") is None
     assert session.session_id == before
     assert len(losses) <= 2, "once it is known what the server takes, it is not tried again"
+
+
+async def test_many_nodes_with_long_names_are_read_in_requests_that_fit(connect: Connect) -> None:
+    session = await connect()
+    losses: list[None] = []
+    session.on_disconnected.append(lambda: losses.append(None))
+    paths = [f"/{number:02d}{'#' * 100_000}" for number in range(60)]
+    await session.create(paths[0], b"there")
+    found = await asyncio.wait_for(session.get_many(paths), 20)
+    assert [each and each[0] for each in found] == [b"there", *[None] * 59]
+    assert await asyncio.wait_for(session.children_of_many(paths), 20) == [[]] * 60
+    with pytest.raises(TooLarge, match=r"jute.maxbuffer"):
+        await asyncio.wait_for(session.exists("/" + "#" * 5_000_000), 20)
+    assert not losses
 
 
 async def test_a_zookeeper_that_dies_and_comes_back_in_time_keeps_the_session(own_zookeeper: EmbeddedZooKeeper) -> None:
