@@ -49,7 +49,8 @@ JVM_FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
     "-Xms8m",
-    "-Xmx256m",
+    "-Xmx1g",  # it keeps the last 500 writes, of a megabyte each where somebody makes large nodes
+    "-XX:+ExitOnOutOfMemoryError",  # rather than to hang
     "-Xss256k",
     "-Djava.net.preferIPv4Stack=true",
     "-Djute.maxbuffer=4194304",

@@ -83,6 +83,18 @@ def test_what_it_acknowledged_survives_its_kill(own_zookeeper: EmbeddedZooKeeper
     assert {f"node-{n}" for n in range(50)} <= set(found)  # type: ignore[call-overload]
 
 
+def test_it_holds_the_hundreds_of_large_writes_that_it_keeps(own_zookeeper: EmbeddedZooKeeper) -> None:
+    data = os.urandom(1 << 20)
+
+    def write(client: KazooClient) -> object:
+        client.create("/large", data)
+        for _ in range(300):
+            client.set("/large", data)
+        return client.get("/large")[0]
+
+    assert run_in_session(own_zookeeper, write) == data
+
+
 def test_a_paused_server_answers_nothing_until_it_resumes(own_zookeeper: EmbeddedZooKeeper) -> None:
     own_zookeeper.pause()
     with socket.create_connection(("127.0.0.1", own_zookeeper.port), timeout=20) as connection:
