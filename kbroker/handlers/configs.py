@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
@@ -31,7 +32,7 @@ from kbroker.protocol.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 from kbroker.protocol.primitives import LONGEST_STRING
-from kbroker.replica.turns import Turn, in_turns
+from kbroker.replica.turns import Turn, finished, in_turns
 from kbroker.security.acls import AclOperation, AclResource
 from kbroker.segment.log_config import TOPIC_KEYS
 
@@ -40,6 +41,10 @@ log = logging.getLogger(__name__)
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 MOST_CHANGES = 2_000
+MOST_LOOKED_UP = 100
+"""Topics: of more it is told what is known here, and"""
+LOOK_UP_S = 2.0
+"""the same where ZooKeeper takes longer."""
 Result = DescribeConfigsResponse.DescribeConfigsResult
 
 _descriptions: WeakKeyDictionary[DynamicConfig, tuple[tuple[object, ...], dict[tuple[int, bool, bool], bytes]]] = (
@@ -80,13 +85,45 @@ def _may_describe(asked: Asked) -> Steps:
 def describe_configs(
     services: Services, ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
-    """Show the effective configuration of each resource; one that is named twice is shown once."""
-    return in_turns(_describe_all(services, ctx, request))
+    """Show the effective configuration of each resource; one that is named twice is shown once.
+
+    Of a few topics it is looked up, as in Kafka: so what was changed is shown, whichever brokers are asked.
+    """
+    topics = dict.fromkeys(each.resource_name for each in request.resources if each.resource_type == TOPIC)
+    if not topics or len(topics) > MOST_LOOKED_UP:
+        return in_turns(_describe_all(_Question(services, ctx, request, {})))
+    return _look_up_and_describe(services, ctx, request, [each for each in topics if each in services.metadata.topics])
 
 
-def _describe_all(
-    services: Services, ctx: RequestContext, request: DescribeConfigsRequest
-) -> Generator[None, None, DescribeConfigsResponse]:
+class _Question(NamedTuple):
+    """A request, and what was looked up for it."""
+
+    services: Services
+    ctx: RequestContext
+    request: DescribeConfigsRequest
+    stored: Mapping[str, dict[str, str]]
+    """Overrides of topics; those of others are told as they are known here."""
+
+    def overrides_of(self, topic: str) -> dict[str, str]:
+        """Of a topic."""
+        return self.stored[topic] if topic in self.stored else self.services.configs.topic_overrides.get(topic, {})
+
+
+async def _look_up_and_describe(
+    services: Services, ctx: RequestContext, request: DescribeConfigsRequest, topics: Sequence[str]
+) -> DescribeConfigsResponse:
+    stored: Mapping[str, dict[str, str]] = {}
+    try:
+        async with asyncio.timeout(LOOK_UP_S):
+            stored = await services.zookeeper.read_configs(TOPICS, topics)
+    except (ZooKeeperError, TimeoutError) as error:
+        reason = error or f"ZooKeeper did not answer in {LOOK_UP_S:g} s"
+        log.warning("configurations of topics are told as they are known here: %s", reason)
+    return await finished(in_turns(_describe_all(_Question(services, ctx, request, stored))))
+
+
+def _describe_all(question: _Question) -> Generator[None, None, DescribeConfigsResponse]:
+    services, ctx, request, _ = question
     asked: dict[tuple[int, str], set[str] | None] = {}
     for resource in request.resources:
         resource_key = resource.resource_type, resource.resource_name
@@ -99,15 +136,16 @@ def _describe_all(
     results = ElementWriter(DescribeConfigsResponse, ctx.api_version)
     for (kind, name), names in asked.items():
         if kind == BROKER and names is None and name == str(services.broker_id):
-            results.append_encoded(_broker_description(services, ctx, request))
+            results.append_encoded(_broker_description(question))
         else:
-            results.append_encoded(_description(services, ctx, request, kind, name, names))
+            results.append_encoded(_description(question, kind, name, names))
         yield
     return DescribeConfigsResponse(throttle_time_ms=0, results=results.array())
 
 
-def _broker_description(services: Services, ctx: RequestContext, request: DescribeConfigsRequest) -> bytes:
+def _broker_description(question: _Question) -> bytes:
     """Return this broker's description, encoded: of hundreds of keys, and asked for by everyone who looks after it."""
+    services, ctx, request, _ = question
     configs = services.configs
     made_of, known = _descriptions.get(configs, ((), {}))
     if len(made_of) != len(configs.of_broker) or any(map(is_not, made_of, configs.of_broker)):
@@ -115,22 +153,15 @@ def _broker_description(services: Services, ctx: RequestContext, request: Descri
         _descriptions[configs] = configs.of_broker, known
     form = ctx.api_version, request.include_synonyms, request.include_documentation
     if form not in known:
-        known[form] = _description(services, ctx, request, BROKER, str(services.broker_id), None)
+        known[form] = _description(question, BROKER, str(services.broker_id), None)
     return known[form]
 
 
-def _description(
-    services: Services,
-    ctx: RequestContext,
-    request: DescribeConfigsRequest,
-    kind: int,
-    name: str,
-    wanted: set[str] | None,
-) -> bytes:
+def _description(question: _Question, kind: int, name: str, wanted: set[str] | None) -> bytes:
     """Return a resource's description, encoded; what is stored and cannot be told keeps no other from being told."""
     try:
-        result = _describe(services, request, kind, name, wanted)
-        return encode_elements([result], DescribeConfigsResponse, ctx.api_version)
+        result = _describe(question, kind, name, wanted)
+        return encode_elements([result], DescribeConfigsResponse, question.ctx.api_version)
     except ValueError as error:
         refused = KafkaError(ErrorCode.INVALID_CONFIG, f"What is stored cannot be told: {error}")
         log.warning("configuration of %s: %s", name or "all brokers", refused)
@@ -141,15 +172,13 @@ def _description(
             resource_name=name,
             configs=[],
         )
-        return encode_elements([result], DescribeConfigsResponse, ctx.api_version)
+        return encode_elements([result], DescribeConfigsResponse, question.ctx.api_version)
 
 
-def _describe(
-    services: Services, request: DescribeConfigsRequest, kind: int, name: str, wanted: set[str] | None
-) -> Result:
+def _describe(question: _Question, kind: int, name: str, wanted: set[str] | None) -> Result:
     code, message, entries = ErrorCode.NONE, "", []
     try:
-        entries = _entries(services, kind, name)
+        entries = _entries(question, kind, name)
     except KafkaError as error:
         code, message = error.code, error.message
     return Result(
@@ -157,18 +186,19 @@ def _describe(
         error_message=message,
         resource_type=kind,
         resource_name=name,
-        configs=[_shown(request, entry) for entry in entries if wanted is None or entry.name in wanted],
+        configs=[_shown(question.request, entry) for entry in entries if wanted is None or entry.name in wanted],
     )
 
 
-def _entries(services: Services, kind: int, name: str) -> list[ConfigEntry]:
+def _entries(question: _Question, kind: int, name: str) -> list[ConfigEntry]:
+    services = question.services
     if kind == TOPIC:
         problem = name_problem(name)
         if problem:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         if name not in services.metadata.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        return config_description.describe_topic(services.configs, services.configs.topic_overrides.get(name, {}))
+        return config_description.describe_topic(services.configs, question.overrides_of(name))
     if kind == BROKER:
         if not name:
             return config_description.describe_broker_defaults(services.configs)

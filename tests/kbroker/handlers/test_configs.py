@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from kbroker.config.description import DEFAULT, DYNAMIC_BROKER, DYNAMIC_DEFAULT, LOGGER, STATIC_BROKER, TOPIC_CONFIG
+from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.handlers.configs import (
     APPEND,
@@ -368,6 +369,26 @@ async def test_a_list_grows_until_it_could_not_be_told_any_more(ask: Ask, topic_
     assert (await entries(ask, TOPIC, topic_name))[key].value == parts[0]
 
 
+async def test_what_was_changed_through_another_broker_is_shown_before_this_one_has_heard_of_it(
+    ask: Ask, topic_name: str, broker: BrokerProcess
+) -> None:
+    await create(ask, topic(topic_name))
+    client = KazooClient(hosts=broker.properties["zookeeper.connect"])
+    await asyncio.to_thread(client.start, 20)
+    try:
+        stored = json.dumps({"version": 1, "config": {"retention.ms": "4711"}}).encode()
+        await asyncio.to_thread(client.set, f"/config/topics/{topic_name}", stored)  # and nobody is notified
+        found = (await entries(ask, TOPIC, topic_name))["retention.ms"]
+        assert (found.value, found.config_source) == ("4711", TOPIC_CONFIG)
+    finally:
+        await asyncio.to_thread(client.stop)
+        client.close()
+
+
+async def unreachable(*_: Any) -> Any:
+    raise ZooKeeperError("it is not there")
+
+
 async def test_a_topic_whose_stored_value_cannot_be_told_does_not_keep_others_from_being_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -382,6 +403,7 @@ async def test_a_topic_whose_stored_value_cannot_be_told_does_not_keep_others_fr
     )
     names = ("before", "long", "wrong", "behind")
     services: Any = SimpleNamespace(broker_id=1, configs=configs, metadata=SimpleNamespace(topics=set(names)))
+    services.zookeeper = SimpleNamespace(read_configs=unreachable)
     resource = DescribeConfigsRequest.DescribeConfigsResource
     request = DescribeConfigsRequest(
         resources=[resource(resource_type=TOPIC, resource_name=name, configuration_keys=None) for name in names]
