@@ -453,8 +453,9 @@ class GroupCoordinator(GroupKeeper):
             if not group.is_consumer_group:
                 return ErrorCode.NON_EMPTY_GROUP, {}
             refused = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in keys if group.has_subscribed(key[0])}
-        written = self._remove_offsets(group, [key for key in keys if key not in refused])
-        error = commit_error(await written)
+        removed = [key for key in keys if key not in refused]
+        remove = self._bury if self._is_over_without(group, removed) else self._remove_offsets
+        error = commit_error(await remove(group, removed))
         return ErrorCode.NONE, refused | {key: error for key in keys if key not in refused}
 
     def _remove_offsets(self, group: AnyGroup, keys: Iterable[Key]) -> asyncio.Future[ErrorCode]:
@@ -562,15 +563,19 @@ class GroupCoordinator(GroupKeeper):
 
     def _expire_group(self, group: AnyGroup, now: int) -> None:
         expired = group.expired_offsets(now, self.config.offsets_retention_minutes * MS_PER_MINUTE)
-        left = len(group.offsets.committed) - len(expired)
         removed = expired + group.offsets.owed_removals()
-        is_over = group.is_empty and not group.is_expected and left == 0
-        if is_over and not group.offsets.is_waiting:
+        if self._is_over_without(group, expired):
             self._bury(group, removed)
             log.info("group %s is forgotten: nobody is in it and it has no offsets", group.group_id)
         elif removed:
             self._remove_offsets(group, removed)
             log.info("group %s: %d offsets have expired or were removed before", group.group_id, len(removed))
+
+    @staticmethod
+    def _is_over_without(group: AnyGroup, keys: Iterable[Key]) -> bool:
+        """Whether nobody is in a group, and these are all its offsets: it goes with them."""
+        is_left = group.is_empty and not group.is_expected and not group.offsets.is_waiting
+        return is_left and group.offsets.committed.keys() <= set(keys)
 
 
 def new_member_id(client_id: str, group_instance_id: str | None) -> str:

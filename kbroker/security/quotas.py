@@ -141,7 +141,8 @@ def valid_limit(kinds: Mapping[str, type], key: str, value: float) -> str | None
         return f"Invalid configuration key {key}"
     if not math.isfinite(value):
         return f"{key} must be a number, and not without end"
-    if kind is int and abs(value - round(value)) > 1e-6:
+    most = 2**63 if kinds is CLIENT_KEYS else 2**31 - 1
+    if kind is int and (abs(value - round(value)) > 1e-6 or value > most):
         return (
             f"Configuration {key} must be a Long value" if kinds is CLIENT_KEYS else f"{key} must be an Integer value"
         )

@@ -160,3 +160,13 @@ async def test_offsets_are_deleted_when_nobody_reads_the_topic(ask: Ask, group: 
     assert (await fetch(ask, group, None))[1] == {1: (42, -1, "note", ErrorCode.NONE)}
     unknown = await ask(OffsetDeleteRequest(group_id=f"{group}-unknown", topics=asked), 0)
     assert unknown.error_code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_a_group_that_nobody_is_in_goes_with_the_last_of_its_offsets(ask: Ask, group: str, topic: str) -> None:
+    await commit(ask, group, topic, offset(0), offset(1))
+    for index, code in ((0, ErrorCode.NONE), (1, ErrorCode.NONE), (1, ErrorCode.GROUP_ID_NOT_FOUND)):
+        partitions = [OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index)]
+        asked = [OffsetDeleteRequest.OffsetDeleteRequestTopic(name=topic, partitions=partitions)]
+        answer = await ask(OffsetDeleteRequest(group_id=group, topics=asked), 0)
+        assert answer.error_code is code
+        assert [each.error_code for told in answer.topics for each in told.partitions] == [ErrorCode.NONE] * (not code)

@@ -99,8 +99,11 @@ def test_limits_are_stored_as_kafka_stores_them() -> None:
 def test_what_makes_no_limit_is_told() -> None:
     assert valid_limit(CLIENT_KEYS, PRODUCED, 5) is None
     assert valid_limit(CLIENT_KEYS, PRODUCED, 5.00000001) is None
+    assert valid_limit(CLIENT_KEYS, PRODUCED, float((1 << 63) - 1)) is None
     for kinds, key, value in (
         (CLIENT_KEYS, PRODUCED, 5.5),
+        (CLIENT_KEYS, PRODUCED, 1e300),
+        (IP_KEYS, next(iter(IP_KEYS)), 2.0**31),
         (CLIENT_KEYS, REQUESTED, -1),
         (CLIENT_KEYS, "connection_creation_rate", 5),
         (IP_KEYS, PRODUCED, 5),
