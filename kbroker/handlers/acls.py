@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Collection, Sequence
 from typing import Any
 
 from kbroker.cluster.access_rules import AccessRules
-from kbroker.controller.znode_operations import ZooKeeperError
+from kbroker.controller.znode_operations import TooLarge, ZooKeeperError
 from kbroker.controller.znodes import MalformedZnode
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import ALTER, DESCRIBE, on_cluster
@@ -196,7 +196,8 @@ async def _add(rules: AccessRules, pattern: Pattern, entries: Collection[Entry])
 
 def _not_written(pattern: Pattern, error: Exception) -> KafkaError:
     log.error("access rules about %s not changed: %r", pattern, error)
-    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to update the ACLs of {pattern}")
+    why = f": they do not fit into ZooKeeper: {error}" if isinstance(error, TooLarge) else ""
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to update the ACLs of {pattern}{why}")
 
 
 def _created(error: KafkaError | None) -> CreateAclsResponse.AclCreationResult:

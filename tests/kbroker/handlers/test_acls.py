@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kbroker.controller.znode_operations import TooLarge
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
-from kbroker.handlers.acls import _by_pattern
+from kbroker.handlers.acls import _add, _by_pattern
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.security import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from kbroker.security.acls import AclPattern, AclResource, Pattern, RuleFilter
@@ -148,3 +150,13 @@ async def test_without_an_authorizer_there_are_no_rules(ask: Ask) -> None:
     assert (await ask(filtered(DescribeAclsRequest, None))).error_code is disabled
     answer = await ask(DeleteAclsRequest(filters=[filtered(DeleteAclsRequest.DeleteAclsFilter, None)]))
     assert [result.error_code for result in answer.filter_results] == [disabled]
+
+
+async def test_rules_that_zookeeper_cannot_take_are_refused_with_the_reason() -> None:
+    async def refuse(pattern: Pattern, entries: object) -> None:
+        raise TooLarge("/kafka-acl/Topic/t: 4200000 bytes are more than ZooKeeper takes at once (jute.maxbuffer)")
+
+    rules: Any = SimpleNamespace(add=refuse)
+    refused = await _add(rules, Pattern(AclResource.TOPIC, AclPattern.LITERAL, "t"), [])
+    assert refused is not None
+    assert "4200000 bytes" in refused.message
