@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import monotonic
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from kbroker.cluster.latest_offsets import LatestOffsets
 from kbroker.cluster.setup_timeout import ConnectionSetup
@@ -145,6 +146,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, page: Page, host: str, port: int) -> None:
         self.page = page
+        self.is_local = is_loopback(host)
         self._clients: dict[socket.socket, str] = {}
         """Those who are being served, with their addresses."""
         self.address_family = socket.AF_INET6 if not host or ":" in host else socket.AF_INET
@@ -200,6 +202,13 @@ class _Arriving(io.RawIOBase):
         return self._connection.recv_into(buffer)
 
 
+def _host_name(header: str) -> str:
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "kbroker"
@@ -226,7 +235,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(NO_HTTP)
 
     def do_GET(self) -> None:
-        """Answer /metrics."""
+        """Answer /metrics.
+
+        On loopback to who names this machine: a web site may have its own name lead here (DNS rebinding).
+        """
+        if self.server.is_local and not is_loopback(_host_name(self.headers.get("Host") or self.server.server_name)):
+            self._answer(421, "text/plain; charset=utf-8", [b"these metrics are for their own machine only\n"])
+            return
         if self.path.partition("?")[0] not in (PATH, "/"):
             self._answer(404, "text/plain; charset=utf-8", [f"metrics are served at {PATH}\n".encode()])
             return

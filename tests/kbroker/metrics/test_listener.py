@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import http.client
 import logging
 import socket
 import threading
@@ -45,6 +46,18 @@ def test_it_answers_under_metrics_and_says_where_otherwise(serving: MetricsListe
         fetch_text(url.replace("/metrics", "/favicon.ico"))
     with refused.value as answer:
         assert (answer.code, answer.read()) == (404, b"metrics are served at /metrics\n")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost:9404", 200), ("127.0.0.1", 200), ("[::1]:1", 200), ("evil.example", 421), ("a:b:c", 421)],
+)
+def test_on_loopback_it_answers_who_names_this_machine(serving: MetricsListener, host: str, status: int) -> None:
+    place = serving.addresses[0].removeprefix("http://").removesuffix("/metrics")
+    with contextlib.closing(http.client.HTTPConnection(place, timeout=20)) as asking:
+        asking.request("GET", "/metrics", headers={"Host": host})
+        answer = asking.getresponse()
+        assert (answer.status, b"a 1" in answer.read()) == (status, status == 200)
 
 
 def test_it_is_gzipped_for_who_takes_that(serving: MetricsListener) -> None:
