@@ -43,7 +43,7 @@ def environment() -> Environment:
 
 def count_text(number: float | None) -> str:
     """12 345, and a dash for what is not known."""
-    return UNKNOWN if number is None else f"{number:,.0f}".replace(",", "\u202f")
+    return UNKNOWN if number is None else f"{round(number):,}".replace(",", "\u202f")
 
 
 def size_text(size: float | None) -> str:

@@ -32,6 +32,7 @@ def test_bytes_come_in_the_unit_that_suits(size: int | None, text: str) -> None:
 
 def test_numbers_are_grouped_and_the_unknown_is_no_zero() -> None:
     assert count_text(1234567) == "1\u202f234\u202f567"
+    assert count_text(2**63 - 1).endswith("807"), "no float between"
     assert count_text(None) == rate_text(None) == time_text(-1) == duration_text(None) == "\N{EN DASH}"
     assert (rate_text(0.25), rate_text(0), rate_text(1200)) == ("0.2", "0", "1\u202f200")
 
