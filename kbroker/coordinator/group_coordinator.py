@@ -454,8 +454,11 @@ class GroupCoordinator(GroupKeeper):
                 return ErrorCode.NON_EMPTY_GROUP, {}
             refused = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in keys if group.has_subscribed(key[0])}
         removed = [key for key in keys if key not in refused]
-        remove = self._bury if self._is_over_without(group, removed) else self._remove_offsets
-        error = commit_error(await remove(group, removed))
+        if self._is_over_without(group, removed):
+            written = self._bury(group, removed + group.offsets.owed_removals())
+        else:
+            written = self._remove_offsets(group, removed)
+        error = commit_error(await written)
         return ErrorCode.NONE, refused | {key: error for key in keys if key not in refused}
 
     def _remove_offsets(self, group: AnyGroup, keys: Iterable[Key]) -> asyncio.Future[ErrorCode]:

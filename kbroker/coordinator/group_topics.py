@@ -41,14 +41,24 @@ class GroupTopics:
         """Return the pattern of an expression. Raises KafkaError 128 for one that RE2 cannot read."""
         return self.patterns.get(regex) or TopicPattern(regex)
 
-    def check_variety(self, names: frozenset[str] | None, pattern: TopicPattern | None = None) -> None:
-        """Raise KafkaError 81 for a subscription like no other where those that differ are too much already."""
-        new = 0 if names is None or names in self._same else len(names)
-        if pattern is not None and pattern not in self.patterns.values():
-            new += len(pattern.matches(self._topics))
-        if not new:
+    def check_variety(
+        self,
+        others: Iterable[ConsumerMember],
+        names: frozenset[str] | None,
+        regex: str | None = None,
+        pattern: TopicPattern | None = None,
+    ) -> None:
+        """Raise KafkaError 81 for a subscription like no other where those of the others differ too much already."""
+        has_new_names = names is not None and names not in self._same
+        has_new_pattern = pattern is not None and regex not in self.patterns
+        if not has_new_names and not has_new_pattern:
             return
-        known = sum(map(len, self._same)) + sum(len(each.matches(self._topics)) for each in self.patterns.values())
+        others = list(others)
+        known = sum(map(len, {each.topic_names for each in others}))
+        expressions = {each.topic_regex for each in others if each.topic_regex is not None}
+        known += sum(len(self.patterns[each].matches(self._topics)) for each in expressions)
+        new = len(names or ()) if has_new_names else 0
+        new += len(pattern.matches(self._topics)) if has_new_pattern and pattern is not None else 0
         if known and known + new > MOST_NAMES:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,

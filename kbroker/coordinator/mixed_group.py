@@ -41,7 +41,8 @@ class MixedGroup(ConsumerGroup):
             return JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id)
         subscription = _subscription(request.protocols[0][1])
         names = frozenset(subscription.topics)
-        self.subscribed.check_variety(names)
+        others = (each for member_id, each in self.members.items() if member_id != request.member_id)
+        self.subscribed.check_variety(others, names)
         member = self._admit_classic(request, now)
         before = member.subscription()
         is_new = member.member_id not in self.target.members

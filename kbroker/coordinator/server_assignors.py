@@ -55,7 +55,8 @@ def assign_range(
     readers: dict[tuple[frozenset[bytes], ...], list[str]] = {}
     for topic, sets in _subscribed(subscriptions, counts).items():
         if (subscribers := readers.get(sets)) is None:
-            subscribers = readers[sets] = [member for member, topics in subscriptions.items() if topics in sets]
+            alike = set(sets)
+            subscribers = readers[sets] = [member for member, topics in subscriptions.items() if topics in alike]
         count = counts[topic]
         quota, extra = divmod(count, len(subscribers))
         start = 0
@@ -142,29 +143,38 @@ class _Uniform:
 
     def _hand_out(self, topic: bytes) -> None:
         """Give each partition to the subscriber that has least."""
+        takers = self._takers[topic]
+        poorest = [(*alike.poorest(), number) for number, alike in enumerate(takers)]
+        heapify(poorest)
         for partition in sorted(self._unassigned[topic]):
-            self._give(self._poorest(topic)[1], topic, {partition})
-
-    def _poorest(self, topic: bytes) -> tuple[int, str]:
-        return min(alike.poorest() for alike in self._takers[topic])
+            _, member, number = poorest[0]
+            self._give(member, topic, {partition})
+            heapreplace(poorest, (*takers[number].poorest(), number))
 
     def _level(self, topic: bytes) -> int:
         """Move partitions of a topic from who has most to who has least while that makes two more equal; how many."""
-        moves = 0
-        richest = [(-self._loads[member], member) for member in self._holders[topic]]
+        moves, loads, takers = 0, self._loads, self._takers[topic]
+        # Loads as they were when they were pushed: one that has changed since is pushed anew.
+        richest = [(-loads[member], member) for member in self._holders[topic]]
+        poorest = [(*alike.poorest(), number) for number, alike in enumerate(takers)]
         heapify(richest)
+        heapify(poorest)
         while richest:
             most, giver = richest[0]
-            if -most != self._loads[giver]:
-                heapreplace(richest, (-self._loads[giver], giver))
-                continue
-            least, taker = self._poorest(topic)
-            if self._loads[giver] - least < 2:
+            least, taker, number = poorest[0]
+            if -most != loads[giver]:
+                heapreplace(richest, (-loads[giver], giver))
+            elif least != loads[taker]:
+                heapreplace(poorest, (*takers[number].poorest(), number))
+            elif loads[giver] - least < 2:
                 break
-            self._give(taker, topic, {self._take(giver, topic)})
-            moves += 1
-            if giver not in self._holders[topic]:
-                heappop(richest)
+            else:
+                self._give(taker, topic, {self._take(giver, topic)})
+                moves += 1
+                alike = self._of_member[giver]
+                heappush(poorest, (*alike.poorest(), takers.index(alike)))
+                if giver not in self._holders[topic]:
+                    heappop(richest)
         return moves
 
 

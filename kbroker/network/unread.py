@@ -36,7 +36,8 @@ class Unread:
         self._waiting: dict[Sender, int] = {}
 
     def waits(self, sender: Sender, parts: list[Any]) -> None:
-        """An answer has begun to wait for its client."""
+        """An answer has begun to wait for its client, who may have waited for it before."""
+        sender.last_active = monotonic()
         size = sum(memoryview(part).nbytes for part in parts if not hasattr(part, "fileno"))
         self._waiting[sender] = size
         self.bytes += size

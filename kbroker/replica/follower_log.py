@@ -45,13 +45,14 @@ def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:
 def cut_to_leaders(log: Log, offset: int, leader_start_offset: int, now_ms: int) -> None:
     """Cut where the leader's log ends or ours parts from it.
 
-    A log that begins beyond that has nothing of what the leader has below: it begins anew where the leader's begins,
-    and is short until it is filled. Cut to an empty one there it would be in sync, and might be elected.
+    A log that begins there, or beyond, has nothing of what the leader has below: it begins anew where the leader's
+    begins, and is short until it is filled. Cut to an empty one there it would be in sync, and might be elected.
     """
-    if offset >= log.log_start_offset:
+    has_some = offset > log.log_start_offset
+    if has_some or (offset == log.log_start_offset <= leader_start_offset):
         log.truncate_to(offset, now_ms)
         return
-    text = "%s: it begins at %d, beyond %d, up to where its leader's goes with it: beginning anew at %d"
+    text = "%s: it begins at %d, and its leader's goes with it up to %d: beginning anew at %d"
     logger.warning(text, log.name, log.log_start_offset, offset, leader_start_offset)
     if leader_start_offset < offset:
         _has_promised(log, offset)

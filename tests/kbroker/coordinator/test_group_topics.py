@@ -6,6 +6,7 @@ import pytest
 
 from kbroker.coordinator import group_topics
 from kbroker.coordinator.consumer_group import ConsumerHeartbeat
+from kbroker.coordinator.topic_patterns import TopicPattern
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from tests.kbroker.coordinator.test_consumer_group import Client, FakeTopic, make, settle, sizes
 
@@ -49,3 +50,27 @@ def test_members_that_all_subscribe_to_other_topics_are_refused_in_the_end(monke
     group.check()
     with pytest.raises(KafkaError, match="subscribe to the same topics"):
         group.heartbeat(ConsumerHeartbeat("p", 0, topic_regex=".*"), 0)
+
+
+def test_what_a_member_subscribed_to_before_does_not_count_against_what_it_wants_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_topics, "MOST_NAMES", 100)
+    names = [f"t{number}" for number in range(61)]
+    group, _ = make(dict.fromkeys(names, 1))
+    client = Client(group, "m", set(names))
+    client.heartbeat(0)
+    client.topics, client.tells_all = frozenset(names[1:]), True
+    client.heartbeat(0)
+    assert group.members["m"].topic_names == client.topics
+
+
+def test_an_expression_that_two_bring_at_once_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_topics, "MOST_NAMES", 100)
+    group, _ = make({f"t{number}": 1 for number in range(61)})
+    for name in "ab":
+        join = ConsumerHeartbeat(
+            name, 0, rebalance_timeout_ms=1, topic_regex="t.*", pattern=TopicPattern("t.*"), owned={}
+        )
+        group.heartbeat(join, 0)
+    assert group.members.keys() == {"a", "b"}

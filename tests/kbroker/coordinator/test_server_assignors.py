@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -92,3 +93,14 @@ def test_uniform_keeps_all_it_can_when_members_come_and_go(partitions: int, befo
     kept = sum(len(first.get(m, {}).get(A, frozenset()) & parts.get(A, frozenset())) for m, parts in second.items())
     most = sum(min(load(first.get(member, {})), load(parts)) for member, parts in second.items())
     assert kept == most
+
+
+def test_many_subscriptions_that_differ_cost_a_partition_no_look_at_each() -> None:
+    topic, kinds = b"t" * 16, 1_000
+    subscriptions = {f"m{n}": frozenset({topic, n.to_bytes(16, "big")}) for n in range(kinds)}
+    counts = {topic: 20_000} | {n.to_bytes(16, "big"): 1 for n in range(kinds)}
+    begun = time.thread_time()
+    assigned = [assign(subscriptions, counts, {}) for assign in ASSIGNORS.values()]
+    assert time.thread_time() - begun < 1.5
+    for each in assigned:
+        check(each, subscriptions, counts)

@@ -43,7 +43,7 @@ async def test_a_log_without_epochs_is_cut_where_the_leader_says(played: Played)
     assert truncation_offset(hosted.log, 1, 1) == 1
 
 
-@pytest.mark.parametrize(("end_offset", "start", "promised"), [(7, 3, 7), (3, 3, 0), (12, 10, 0)])
+@pytest.mark.parametrize(("end_offset", "start", "promised"), [(7, 3, 7), (3, 3, 0), (12, 3, 10)])
 async def test_a_log_that_begins_beyond_what_it_shares_with_its_leader_begins_anew_with_the_leaders(
     played: Played, end_offset: int, start: int, promised: int
 ) -> None:
