@@ -31,8 +31,8 @@ from kbroker.controller.znode_operations import (
 )
 
 OPERATIONS_PER_MULTI = 500
-BYTES_PER_MULTI = 400_000
 READS_PER_REQUEST = 500
+BYTES_PER_MULTI = 400_000
 """Well below the 1 MiB (jute.maxbuffer) at which a server hangs up on a request."""
 
 _CREATE, _DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN, _CHECK = 1, 2, 4, 5, 8, 13

@@ -12,11 +12,12 @@ import logging
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.records.batch import LOG_OVERHEAD
+from kbroker.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD
 from kbroker.protocol.records.batch_chunk import BatchChunk
 from kbroker.protocol.records.control import ControlType, read_marker
 from kbroker.protocol.records.offset_map import BYTES_PER_ENTRY, OffsetMap
@@ -190,24 +191,32 @@ class Cleaning:
         return int(self._map.latest_offset) + 1
 
     def _decide_behind(self, offset: int, transactions: CleanedTransactions) -> None:
-        """Look for the markers of the transactions that go on behind what is mapped; all are decided."""
-        for segment in segments_between(self.log, offset, self.log.log_end_offset):
-            position = segment.find(offset) if offset > segment.base_offset else 0
-            for place, header in segment.headers(position):
-                if not transactions.has_undecided:
-                    return
-                if header.is_control:
-                    marker = marker_of(header, segment.read_batch(place, header))
-                    transactions.on_marker(header, None if marker is None else marker.control_type)
+        """Look for the markers of the transactions that go on behind what is mapped; all are decided.
+
+        Damage there is none of what is to be cleaned: the look ends with it.
+        """
+        with suppress(KafkaError):
+            for segment in segments_between(self.log, offset, self.log.log_end_offset):
+                position = segment.find(offset) if offset > segment.base_offset else 0
+                for place, header in segment.headers(position):
+                    if not transactions.has_undecided:
+                        return
+                    self._check(header.size if header.is_control else HEADER_SIZE)
+                    if header.is_control:
+                        marker = marker_of(header, segment.read_batch(place, header))
+                        transactions.on_marker(header, None if marker is None else marker.control_type)
 
     def _check_aborts(self, transactions: CleanedTransactions) -> None:
         """Remove nothing by what a transaction index says that has lost entries: the next round finds them there."""
         if not transactions.lost:
             return
-        bases = [each.base_offset for each in self.log.segments]
-        holders = {bisect_right(bases, offset) - 1 for offset in transactions.lost}
         segments = self.log.segments
-        if not sum(enter_lost_aborts(self.log, segments[number]) for number in sorted(holders)):
+        bases = [each.base_offset for each in segments]
+        holders = [segments[number] for number in sorted({bisect_right(bases, each) - 1 for each in transactions.lost})]
+        entered = sum(enter_lost_aborts(self.log, each) for each in holders)
+        indexes = [index for each in holders if (index := each.transaction_index()) is not None]
+        known = {entry.last_offset for index in indexes for entry in index.entries}
+        if not entered and not known.issuperset(transactions.lost):  # nor was the scrubber quicker
             why = f"no transaction ends with the ABORT marker at offset {transactions.lost[0]}"
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.log.name}: {why}")
         raise CleaningAborted

@@ -44,8 +44,16 @@ class OffsetCheckpoints:
 
     def write_log_start_offsets(self, log_dir: str | None = None) -> None:
         """Write log-start-offset-checkpoint, where it changed; the high watermarks first: no start lies beyond one."""
+        before = {each: each.offset_to_checkpoint for each in self._table.all_logs()}
         self.write_high_watermarks(log_dir)
-        self._write(checkpoints.LOG_START_OFFSETS, _start_to_keep, log_dir)
+
+        def start_to_keep(each: Log) -> int | None:
+            start, high_watermark = each.log_start_offset, before.get(each)
+            if high_watermark is not None:
+                start = min(start, high_watermark)  # records may have been deleted meanwhile
+            return start if start > each.segments[0].base_offset else None
+
+        self._write(checkpoints.LOG_START_OFFSETS, start_to_keep, log_dir)
 
     def write_all(self) -> None:
         """Write all four, where they changed."""
@@ -95,7 +103,3 @@ class OffsetCheckpoints:
 def _recovery_point_to_keep(each: Log) -> int:
     committed = each.high_watermark  # first: a roll lowers the recovery point, and may come between the two
     return max(min(each.recovery_point, committed - 1), 0)
-
-
-def _start_to_keep(each: Log) -> int | None:
-    return each.log_start_offset if each.log_start_offset > each.segments[0].base_offset else None

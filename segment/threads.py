@@ -5,6 +5,7 @@ There may be more of them than processors: a request of a few bytes is not to wa
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -14,6 +15,8 @@ NICER_BY = 5
 
 def become_nicer() -> None:
     """Let the other threads of this process go before this one, where each has a niceness of its own: on Linux."""
-    if sys.platform == "linux":
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError):  # a sandbox may forbid it: then it goes on as it is
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICER_BY)

@@ -162,7 +162,11 @@ class ConsumerGroup:
         """Whether members may have to be assigned anew when this is heard, and there is much to assign."""
         subscribes = request.topic_names is not None or request.topic_regex is not None
         may_assign = subscribes or self.epoch > self.target.epoch or self.subscribed.may_have_changed
-        return may_assign and self.subscribed.partitions + len(request.topic_names or ()) > MUCH
+        if not may_assign:
+            return False
+        names = request.topic_names
+        wanted = max(self.subscribed.partitions_of(names, request.pattern), len(names or ()))
+        return self.subscribed.partitions + wanted > MUCH
 
     def _advance(self, member: ConsumerMember, why: told.Told | None, owned: Partitions | None, now: int) -> None:
         """After what a member said: a new target where one is needed, and the member's next step towards it.

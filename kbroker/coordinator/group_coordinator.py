@@ -126,7 +126,7 @@ class GroupCoordinator(GroupKeeper):
         async for group in self._each_group():
             found = [key for key in group.offsets.all_keys() if key in removed]
             if found:
-                self._remove_offsets(group, found)
+                self._remove(group, found)
 
     async def _each_group(self) -> AsyncIterator[AnyGroup]:
         """Yield the groups there are, one after the other; now and then everybody else gets their turn."""
@@ -454,12 +454,14 @@ class GroupCoordinator(GroupKeeper):
                 return ErrorCode.NON_EMPTY_GROUP, {}
             refused = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in keys if group.has_subscribed(key[0])}
         removed = [key for key in keys if key not in refused]
-        if self._is_over_without(group, removed):
-            written = self._bury(group, removed + group.offsets.owed_removals())
-        else:
-            written = self._remove_offsets(group, removed)
-        error = commit_error(await written)
+        error = commit_error(await self._remove(group, removed))
         return ErrorCode.NONE, refused | {key: error for key in keys if key not in refused}
+
+    def _remove(self, group: AnyGroup, keys: Sequence[Key]) -> asyncio.Future[ErrorCode]:
+        """Remove offsets, and a group that nobody is in with the last of them."""
+        if self._is_over_without(group, keys):
+            return self._bury(group, [*keys, *group.offsets.owed_removals()])
+        return self._remove_offsets(group, keys)
 
     def _remove_offsets(self, group: AnyGroup, keys: Iterable[Key]) -> asyncio.Future[ErrorCode]:
         """Forget offsets and write their tombstones; the future tells how that went."""

@@ -100,6 +100,12 @@ class GroupTopics:
             look = member.look = Look(regex, found, self.same(kept.union(new)))
         return look.may
 
+    def partitions_of(self, names: frozenset[str] | None, pattern: TopicPattern | None) -> int:
+        """Return how many partitions there are of these topics, those that the pattern matches counted as well."""
+        topics = self._topics.topics
+        found = (names or NOTHING).union(NOTHING if pattern is None else pattern.matches(self._topics))
+        return sum(len(topics[name].partitions) for name in found if name in topics)
+
     @property
     def may_have_changed(self) -> bool:
         """Whether `refresh` would look."""

@@ -34,9 +34,11 @@ from kbroker.protocol.messages.configs import (
 from kbroker.protocol.primitives import LONGEST_STRING
 from kbroker.replica.turns import Turn, finished, in_turns
 from kbroker.security.acls import AclOperation, AclResource
+from kbroker.security.limited_lines import LimitedLines
 from kbroker.segment.log_config import TOPIC_KEYS
 
 log = logging.getLogger(__name__)
+_lines = LimitedLines(log, "configurations told as they are known here")
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -118,7 +120,8 @@ async def _look_up_and_describe(
             stored = await services.zookeeper.read_configs(TOPICS, topics)
     except (ZooKeeperError, TimeoutError) as error:
         reason = error or f"ZooKeeper did not answer in {LOOK_UP_S:g} s"
-        log.warning("configurations of topics are told as they are known here: %s", reason)
+        level = _lines.level("topics", logging.WARNING)
+        log.log(level, "configurations of topics are told as they are known here: %s", reason)
     return await finished(in_turns(_describe_all(_Question(services, ctx, request, stored))))
 
 

@@ -89,7 +89,7 @@ class Server:
         self.dispatch = dispatch
         self.limits = limits or ServerLimits()
         self.buffers = BufferPool()
-        self.unread = Unread()
+        self.unread = Unread(self.loop.call_later)
         self.scratch = Scratch()
         self.connections: dict[Connection, None] = {}
         """In the order in which they came."""

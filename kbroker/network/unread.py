@@ -8,6 +8,7 @@ files, and take no memory here.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol
 
@@ -29,9 +30,12 @@ class Sender(Protocol):
 class Unread:
     """The answers of one server."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, later: Callable[..., object], most_bytes: int = MOST_BYTES) -> None:
+        """`later(seconds, function)`: the event loop's."""
         self.bytes = 0
         """What waits, all together."""
+        self._later = later
+        self._is_to_look = False
         self._most_bytes = most_bytes
         self._waiting: dict[Sender, int] = {}
 
@@ -43,10 +47,22 @@ class Unread:
         self.bytes += size
         if self.bytes > self._most_bytes:
             self._make_room()
+            self._look_later()
 
     def is_out(self, sender: Sender) -> None:
         """It has been sent, or never will be."""
         self.bytes -= self._waiting.pop(sender, 0)
+
+    def _look_later(self) -> None:
+        """Look again at those that may yet be reading, where they all came at once."""
+        if self.bytes > self._most_bytes and not self._is_to_look:
+            self._is_to_look = True
+            self._later(PATIENCE_S, self._look)
+
+    def _look(self) -> None:
+        self._is_to_look = False
+        self._make_room()
+        self._look_later()
 
     def _make_room(self) -> None:
         last = monotonic() - PATIENCE_S

@@ -113,12 +113,23 @@ class Connection(H11Protocol):
     def pause_writing(self) -> None:
         """Wait until the client takes something."""
         super().pause_writing()
-        self._untaken = self.loop.call_later(TAKE_S, self.transport.abort)
+        self._wait_for_taking(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """It has."""
         super().resume_writing()
         self._taken()
+
+    def _wait_for_taking(self, waiting: int) -> None:
+        self._untaken = self.loop.call_later(TAKE_S, self._look_what_is_taken, waiting)
+
+    def _look_what_is_taken(self, before: int) -> None:
+        """A large piece is taken little by little, and the transport says nothing until nearly all of it is."""
+        now = self.transport.get_write_buffer_size()
+        if now < before:
+            self._wait_for_taking(now)
+        else:
+            self.transport.abort()
 
     def _wait(self) -> None:
         self._late = self.loop.call_later(REQUEST_S, self.transport.abort)

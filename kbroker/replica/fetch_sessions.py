@@ -31,7 +31,7 @@ exists is bounded by the cluster."""
 MOST_OF_CONSUMERS = 300_000
 """Partitions in the sessions of all consumers together. What one has left behind is kept for a while, and each of its
 partitions takes 250 bytes, and time whenever garbage is looked for."""
-MOST_OF_A_FOLLOWER = 100_000
+MOST_OF_A_FOLLOWER = 300_000
 """Partitions in the sessions of one broker, and"""
 MOST_SESSIONS_OF_A_FOLLOWER = 64
 """how many these are: its fetchers have one each, and one that starts again leaves some behind. More than that is none

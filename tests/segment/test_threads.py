@@ -37,3 +37,12 @@ def test_a_thread_becomes_nicer_and_no_other() -> None:
     thread.join(20)
     assert found == [min(before + NICER_BY, 19)]
     assert niceness() == before
+
+
+def test_where_niceness_may_not_be_changed_a_thread_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "setpriority", refuse)
+    become_nicer()
+    assert niceness() == os.getpriority(os.PRIO_PROCESS, 0)

@@ -159,4 +159,8 @@ async def test_of_members_that_are_assigned_much_one_is_heard_in_a_turn_of_the_l
         return len(set(heard))
 
     assert await turns_of(frozenset({"t"})) == 1
+    topics = coordinated.played.replicas.metadata.topics
+    wide = dict.fromkeys(range(MUCH + 1), next(iter(next(iter(topics.values())).partitions.values())))
+    topics["wide"] = replace(next(iter(topics.values())), name="wide", partitions=wide)
+    assert await turns_of(frozenset({"wide", "t"})) == 5
     assert await turns_of(frozenset(f"t{number}" for number in range(MUCH + 1))) == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -27,7 +28,8 @@ class Reader:
 
 
 def test_those_that_have_read_nothing_for_longest_are_closed_when_all_is_too_much() -> None:
-    unread = Unread(most_bytes=1000)
+    looks: list[Callable[[], None]] = []
+    unread = Unread(lambda after, look: looks.append(look), most_bytes=1000)
     readers = [Reader(unread, ago_s) for ago_s in (PATIENCE_S + 1, 0, PATIENCE_S + 3, PATIENCE_S + 2)]
     waiting = readers[:3]
     for reader in waiting:
@@ -42,7 +44,11 @@ def test_those_that_have_read_nothing_for_longest_are_closed_when_all_is_too_muc
     assert unread.bytes == 600
     unread.waits(readers[0], [bytes(2000)])
     assert [bool(each.closed) for each in readers] == [False, False, True, False], "these read, or have just begun to"
-    assert unread.bytes == 2600
+    assert (unread.bytes, len(looks)) == (2600, 1)
+    readers[0].last_active = monotonic() - PATIENCE_S - 1
+    looks.pop()()
+    assert [bool(each.closed) for each in readers] == [True, False, True, False], "all came at once, and read nothing"
+    assert (unread.bytes, looks) == (600, [])
 
 
 async def test_a_connection_that_reads_nothing_is_closed_and_one_that_reads_gets_all(
@@ -55,7 +61,7 @@ async def test_a_connection_that_reads_nothing_is_closed_and_one_that_reads_gets
         return [len(answer).to_bytes(4, "big"), answer]
 
     async with serving(dispatch) as server:
-        server.unread = Unread(most_bytes=12 << 20)
+        server.unread = Unread(server.loop.call_later, most_bytes=12 << 20)
         silent = socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"]), timeout=20)
         async with connected(server) as reading:
             silent.sendall(frame(b"one"))
