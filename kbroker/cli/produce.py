@@ -227,9 +227,12 @@ class Told:
 
     def settle(self, timeout: float | None) -> None:
         """See what has become of all, None: of those that need no waiting; where each is may be said."""
-        # One by one, as Ctrl-C may come in between.
-        while self._waiting and (timeout is not None or self._waiting[0][1].done()):
+        # One by one, as Ctrl-C may come in between; what one partition keeps back hides nothing of the others.
+        for _ in range(len(self._waiting)):
             number, delivery = self._waiting[0]
+            if timeout is None and not delivery.done():
+                self._waiting.rotate(-1)
+                continue
             try:
                 place = delivery.result(timeout)
             except Exception as error:

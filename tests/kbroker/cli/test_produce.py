@@ -4,11 +4,13 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from kbroker.cli.produce import split, to_record
+from kbroker.cli.produce import LOOK_EVERY, Told, split, to_record
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from tests.kbroker.cli.commands import fail, kbroker, succeed
 
 
@@ -112,3 +114,24 @@ def test_only_the_first_key_delimiter_counts() -> None:
 def test_where_each_record_is_can_be_said(topic: str) -> None:
     said = succeed("topic", "produce", topic, "-p", "0", "-v", given=b"a\nb\n")
     assert [line.split() for line in said.splitlines()] == [[topic, "0", "0"], [topic, "0", "1"]]
+
+
+def delivery(error: Exception | None = None, *, done: bool = True) -> Mock:
+    return Mock(done=Mock(return_value=done), result=Mock(side_effect=error))
+
+
+def test_a_record_that_is_long_under_way_hides_nothing_of_those_behind_it() -> None:
+    told = Told(verbose=False)
+    hanging = delivery(done=False)
+    late = delivery(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), done=False)
+    refused = delivery(KafkaError(ErrorCode.MESSAGE_TOO_LARGE))
+    for each in (hanging, late, refused, *[delivery() for _ in range(LOOK_EVERY - 3)]):
+        told.add(each)
+    hanging.result.assert_not_called()
+    assert told.written == LOOK_EVERY - 3
+    assert told.failure is not None
+    assert told.failure[0] == 3
+    told.settle(1.0)
+    assert told.written == LOOK_EVERY - 2
+    assert told.failure[0] == 2
+    assert "NOT_LEADER_OR_FOLLOWER" in told.failure[1]
