@@ -38,6 +38,8 @@ ROLES = ("key", "value", "timestamp")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 EXACT_INTEGERS = 2.0**53
 """From here on a double does not hold each of them."""
+EXACT_DIGITS = 15
+"""So many a double holds, whatever they are."""
 OBJECT_LINE = r"^\s*\{.*\}\s*$"
 MISFIT = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to ([^:]+): (.*)", re.DOTALL)
 
@@ -328,18 +330,21 @@ def changed_value(column: pa.Array) -> tuple[int, str, str] | None:
         return at, f"{_shown(value)} is not UTF-8", "binary takes bytes; write the file in UTF-8 to send text"
     if not pa.types.is_floating(column.type):
         return None
-    large = pc.greater_equal(pc.abs(column), EXACT_INTEGERS)
-    if not pc.any(large).as_py():
-        return None
-    infinite = pc.is_inf(column)
-    if pc.any(infinite).as_py():
-        at = pc.index(infinite, True).as_py()
+    if (at := pc.index(pc.is_inf(column), True).as_py()) >= 0:
         return at, "it is too large for a number, and would be null", "string takes it as text"
-    if not pc.all(pc.equal(column, pc.floor(column))).as_py():
-        return None  # measurements, which nobody counts with
-    at = pc.index(large, True).as_py()
-    reason = f"{column[at].as_py()} is what a number keeps of so large an integer"
-    return at, reason, "string takes it as text, =double as that"
+    if (at := pc.index(pc.is_nan(column), True).as_py()) >= 0:
+        return at, "NaN is no number of JSON, and would be null", "string takes it as text, =double as null"
+    large = pc.indices_nonzero(pc.greater_equal(pc.abs(column), EXACT_INTEGERS)).to_pylist()
+    if not large:
+        return None
+    # Beside fractions 1.5e20 is a measurement; more digits than any double holds are an integer's also there.
+    only_integers = pc.all(pc.equal(column, pc.floor(column))).as_py()
+    for at in large:
+        value = column[at].as_py()
+        if only_integers or float(f"{value:.{EXACT_DIGITS}g}") != value:
+            reason = f"{value} is what a number keeps of so large an integer"
+            return at, reason, "string takes it as text, =double as that"
+    return None
 
 
 def _is_text(value: bytes | None) -> bool:
