@@ -28,6 +28,8 @@ List = tuple[str, ...]
 Class = str
 Password = str
 
+BLANKS = "".join(map(chr, range(0x21)))
+"""What Java's `String.trim` takes off, with which Kafka trims values."""
 MAX_INT = (1 << 31) - 1
 MAX_LONG = (1 << 63) - 1
 MAX_DOUBLE = 1.7976931348623157e308
@@ -147,10 +149,10 @@ class ConfigKey:
             if self.is_nullable:
                 return None
             raise ConfigError(f"Invalid value null for configuration {self.name}: entry must be non null")
-        value = _parse(self, text.strip())
+        value = _parse(self, text.strip(BLANKS))
         problem = self.check.problem(value) if self.check is not None and value is not None else None
         if problem:
-            shown = "[hidden]" if self.is_sensitive else text.strip()
+            shown = "[hidden]" if self.is_sensitive else text.strip(BLANKS)
             raise ConfigError(f"Invalid value {shown} for configuration {self.name}: {problem}")
         return value
 

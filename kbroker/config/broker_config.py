@@ -23,7 +23,7 @@ from kbroker.config.keys_general import GeneralKeys, NetworkKeys, ZooKeeperKeys
 from kbroker.config.keys_log import CleanerKeys, LogKeys, ScrubKeys
 from kbroker.config.keys_replication import QuotaKeys, ReplicationKeys
 from kbroker.config.keys_security import SecurityKeys, TokenKeys
-from kbroker.protocol.config_def import ConfigError, ConfigKey, config_keys, markdown_table, parse_values
+from kbroker.protocol.config_def import BLANKS, ConfigError, ConfigKey, config_keys, markdown_table, parse_values
 from kbroker.security.security_protocol import SecurityProtocol
 
 log = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ def read_properties(path: Path) -> dict[str, str]:
     for line in _logical_lines(text):
         match = re.match(r"((?:\\.|[^\\=: \t\f])+)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
         if match:
-            properties[_unescape(match[1])] = _unescape(match[2]).strip()
+            properties[_unescape(match[1])] = _unescape(match[2]).strip(BLANKS)
     return properties
 
 

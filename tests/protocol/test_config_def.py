@@ -88,6 +88,7 @@ def test_a_key_is_all_that_its_declaration_says() -> None:
         ("policy", "compact , delete", ("compact", "delete")),
         ("policy", " ", ()),
         ("secret", " safe ", "safe"),
+        ("secret", "\x1f\xa0pw\u3000\t ", "\xa0pw\u3000"),
     ],
 )
 def test_a_value_is_read_from_its_text(name: str, text: str | None, value: Any) -> None:

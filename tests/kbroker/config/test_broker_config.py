@@ -61,6 +61,12 @@ def test_only_what_ends_a_line_for_java_does(tmp_path: Path) -> None:
     assert read_properties(file) == {"broker.id": "7", "rack": "a\xa0b\x0cc", "log.dirs": "/a,/b"}
 
 
+def test_blanks_around_a_value_are_those_of_java(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes("password=\xa0pw\u3000 \x1f\t\nescaped=\\u0020a\\u2003\\t\n".encode())
+    assert read_properties(file) == {"password": "\xa0pw\u3000", "escaped": "a\u2003"}
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", "broker.id=1".encode("utf-16")])
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "binary").write_bytes(content)
