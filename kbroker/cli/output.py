@@ -158,6 +158,7 @@ def _widths(
     ]
     if sum(least) > room:
         return None
+    widths = [min(width, room) for width in widths]
     while sum(widths) > room:
         widths[max((width, at) for at, width in enumerate(widths) if width > least[at])[1]] -= 1
     return widths

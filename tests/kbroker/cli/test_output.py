@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kbroker.cli.options import OutputFormat
-from kbroker.cli.output import for_terminal, is_table, print_object, print_rows, say, yaml_text
+from kbroker.cli.output import for_terminal, is_table, print_object, print_rows, rich_table, say, yaml_text
 
 ROWS = [
     {"topic": "flights", "partitions": 12, "internal": False, "replicas": [1, 2], "leader": None},
@@ -73,6 +73,13 @@ def test_a_table_in_a_narrow_terminal_folds_long_texts_never_numbers_or_short_wo
     assert max(map(len, shown)) <= columns
     assert {"12345678901", "1,2,3", "12", "leader", "epoch", "offset"} <= set(text.split())
     assert "".join(line.split()[0] for line in shown if "xx" in line) == WIDE["topic"]
+
+
+@pytest.mark.timeout(10)
+def test_the_longest_text_is_made_to_fit_as_fast_as_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rich.cells.cell_len", lambda text: 10**12 if text == "long" else len(text))
+    table = rich_table([{"offset": 1, "value": "long"}], ("offset", "value"), 80)
+    assert [column.width for column in table.columns] == [6, 80 - 3 - 6]
 
 
 def test_a_table_that_no_folding_makes_narrow_enough_has_a_line_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
