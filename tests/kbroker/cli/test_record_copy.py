@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -235,20 +234,28 @@ def test_ctrl_c_before_the_end_is_no_end(topic: str, broker: BrokerProcess) -> N
     assert written.getvalue() == b""
 
 
-def test_what_does_not_come_is_named(
-    topic: str, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+class PressesCtrlC(io.StringIO):
+    """Standard error before somebody who presses Ctrl-C at the end of a line."""
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if text.endswith("\n"):
+            os.kill(os.getpid(), signal.SIGINT)
+        return written
+
+
+@pytest.mark.timeout(60)
+def test_what_does_not_come_is_named(topic: str, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = PressesCtrlC()
+    monkeypatch.setattr(sys, "stderr", errors)
     monkeypatch.setattr("kbroker.cli.record_copy.SILENT_SECONDS", 0)
     monkeypatch.setattr("kbroker.cli.record_copy.POLL_SECONDS", 0.01)
     with Consumer(broker.bootstrap) as consumer, interrupts() as stop:
         ends = begin(consumer, [topic], [0], StartPosition("end"))
         (end,) = ends.values()
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
         job = Copy(consumer, stop, commits=False)
         assert not job.run(TextSink(io.BytesIO(), values), dict.fromkeys(ends, end + 5), None, topic, None)
-        timer.join(10)
-    assert f"waiting for {topic}-0, read up to {end} of {end + 5}\n" in capsys.readouterr().err
+    assert errors.getvalue() == f"waiting for {topic}-0, read up to {end} of {end + 5}\n"
 
 
 def test_a_table_of_the_topic_says_how_far_it_is_on_a_terminal(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
