@@ -172,11 +172,21 @@ async def _begin(admin: "Admin", moves: "Plan", throttle: "Settings") -> None:
     try:
         await _set(admin, throttle)
         await admin.alter_reassignments(moves)
-    except Exception:
-        found = await admin.list_reassignments()
-        if not any(each in found and set(_target(found[each])) == set(target) for each, target in moves.items()):
-            await _set(admin, before)
+    except BaseException:
+        # Ctrl-C, too, and also when it comes while this is under way: nobody else takes the throttle away.
+        restoring = asyncio.create_task(_restore(admin, moves, before))
+        try:
+            await asyncio.shield(restoring)
+        finally:
+            await restoring
         raise
+
+
+async def _restore(admin: "Admin", moves: "Plan", before: "Settings") -> None:
+    """Set again what was set, unless something moves after all."""
+    found = await admin.list_reassignments()
+    if not any(each in found and set(_target(found[each])) == set(target) for each, target in moves.items()):
+        await _set(admin, before)
 
 
 async def _wait(admin: "Admin", partitions: "Sequence[TopicPartition]") -> None:

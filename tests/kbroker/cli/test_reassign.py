@@ -1,17 +1,24 @@
 """`kbroker cluster reassign`: what needs no second broker."""
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest.mock import AsyncMock, Mock, call
 
 import pytest
 
 from kbroker import Admin
-from kbroker.cli.reassign import BROKER_RATES, TOPIC_REPLICAS
+from kbroker.cli.reassign import BROKER_RATES, TOPIC_REPLICAS, _begin
+from kbroker.client.types import ResourceType, TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.brokers import MakeCluster
 from tests.kbroker.cli.commands import fail, kbroker, rows, succeed
+
+if TYPE_CHECKING:
+    from kbroker.cli.reassign import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +93,37 @@ def test_a_plan_that_is_refused_leaves_the_throttle_as_it_was(
         admin.alter_configs("topic", topic_name, {"retention.ms": "777"})  # what the broker hears of after the throttle
         until(lambda: admin.describe_configs("topic", [topic_name])[topic_name]["retention.ms"].value == "777")
         assert throttled(admin, topic_name) == before
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_ctrl_c_before_anything_moves_leaves_the_throttle_as_it_was(refused: bool) -> None:
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    async def stands(*_: object) -> dict[TopicPartition, object]:
+        reached.set()
+        await go_on.wait()
+        return {}
+
+    admin = AsyncMock()
+    admin.describe_configs.return_value = {"1": {BROKER_RATES[0]: Mock(source="DEFAULT_CONFIG")}}
+    admin.list_reassignments.return_value = {}
+    if refused:  # and Ctrl-C while the throttle is taken back
+        admin.alter_reassignments.side_effect = OSError
+        admin.list_reassignments.side_effect = stands
+    else:
+        admin.alter_reassignments.side_effect = stands
+    settings: Settings = [(ResourceType.BROKER, "1", {BROKER_RATES[0]: "777"})]
+    beginning = asyncio.create_task(_begin(admin, {TopicPartition("t", 0): (2,)}, settings))
+    async with asyncio.timeout(10):
+        await reached.wait()
+        beginning.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await beginning
+    assert admin.alter_configs.await_args_list == [
+        call(ResourceType.BROKER, "1", {BROKER_RATES[0]: value}) for value in ("777", None)
+    ]
 
 
 @pytest.mark.slow
