@@ -13,11 +13,13 @@
 So a slow disk holds up its own logs only, and a flood of batches that unpack to much only others like them. Threads
 start when there is work for them: a pool that nobody needs costs nothing.
 
-Threads that compute rather than wait (preparing, expressions) are nicer than the event loop.
+Threads that compute rather than wait (preparing, expressions) are no more than processors, and nicer than the event
+loop.
 """
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 from kbroker.segment.threads import become_nicer
@@ -61,7 +63,7 @@ class Workers:
 
     def resize(self, preparing_threads: int, upkeep_threads: int) -> None:
         """Take other numbers of threads; work that has begun or waits is done by those there were."""
-        if self.preparing._max_workers != preparing_threads:
+        if self.preparing._max_workers != _at_most_processors(preparing_threads):
             self.preparing.shutdown(wait=False)
             self.preparing = _computing(preparing_threads, "preparing")
         if self.upkeep._max_workers != upkeep_threads:
@@ -108,4 +110,9 @@ class Workers:
 
 
 def _computing(threads: int, name: str) -> ThreadPoolExecutor:
-    return _Pool(threads, thread_name_prefix=name, initializer=become_nicer)
+    return _Pool(_at_most_processors(threads), thread_name_prefix=name, initializer=become_nicer)
+
+
+def _at_most_processors(threads: int) -> int:
+    """More threads that compute bring nothing, and stand in the way of others."""
+    return min(threads, os.cpu_count() or 1)

@@ -128,3 +128,15 @@ def test_what_computes_is_nicer_than_the_rest(workers: Workers) -> None:
     assert found == {"preparing": nicer, "upkeep": 0, "loading": 0, "expressions": nicer}
     workers.resize(3, 3)
     assert workers.preparing.submit(niceness).result(20) - here == nicer
+
+
+def test_there_are_no_more_threads_that_compute_than_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    workers = Workers(preparing_threads=8, upkeep_threads=8)
+    made = workers.preparing
+    assert (made._max_workers, workers.upkeep._max_workers) == (2, 8)
+    workers.resize(9, 8)
+    assert workers.preparing is made
+    workers.resize(1, 8)
+    assert workers.preparing._max_workers == 1
+    workers.close()
