@@ -51,7 +51,8 @@ class GeneralKeys:
         default=8,
         check=at_least(1),
         scope=Scope.CLUSTER_WIDE,
-        doc="Threads that unpack and compress what is to be appended. Requests are handled on one event loop.",
+        doc="Threads that unpack and compress what is to be appended, as many as there are processors at most."
+        " Requests are handled on one event loop.",
     )
     num_replica_alter_log_dirs_threads: Int | None = key(
         "num.replica.alter.log.dirs.threads",
