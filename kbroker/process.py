@@ -15,7 +15,6 @@ import asyncio
 import json
 import logging
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from typing import Any, ClassVar
 
 from kbroker.broker import Broker, StartError, StartInterrupted
 from kbroker.config.broker_config import BrokerConfig, read_broker_config, read_properties
+from kbroker.descriptors import raise_descriptor_limit
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.config_def import ConfigError
 from kbroker.replica import turns
@@ -58,16 +58,6 @@ def set_up_logging() -> None:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(OneLine("[%(asctime)s] %(levelname)s %(message)s (%(name)s)"))
         logging.basicConfig(level=logging.INFO, handlers=[handler])
-
-
-def raise_descriptor_limit() -> None:
-    """Take as many descriptors as the system lets us have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError) as error:
-            log.warning("the limit of open files stays at %d: %s", soft, error)
 
 
 def run(properties: Mapping[str, str], ready_file: Path | None = None) -> int:

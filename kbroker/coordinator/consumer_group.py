@@ -146,8 +146,9 @@ class ConsumerGroup:
         if request.epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request, now)
         pattern = self._check_request(request)
-        others = (each for member_id, each in self.members.items() if member_id != request.member_id)
-        self.subscribed.check_variety(others, request.topic_names, request.topic_regex, pattern)
+        self.subscribed.check_variety(
+            self.members, request.member_id, request.topic_names, request.topic_regex, pattern
+        )
         member = self._admit(request, now)
         if request.topic_regex and pattern is not None:
             self.subscribed.patterns[request.topic_regex] = pattern

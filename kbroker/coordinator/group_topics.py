@@ -6,7 +6,7 @@ members have it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from kbroker.coordinator.consumer_member import ConsumerMember, Look
 from kbroker.coordinator.topic_patterns import TopicPattern, Topics
@@ -43,17 +43,18 @@ class GroupTopics:
 
     def check_variety(
         self,
-        others: Iterable[ConsumerMember],
+        members: Mapping[str, ConsumerMember],
+        member_id: str,
         names: frozenset[str] | None,
         regex: str | None = None,
         pattern: TopicPattern | None = None,
     ) -> None:
-        """Raise KafkaError 81 for a subscription like no other where those of the others differ too much already."""
+        """Raise KafkaError 81 for a member's subscription like no other's where theirs differ too much already."""
         has_new_names = names is not None and names not in self._same
         has_new_pattern = pattern is not None and regex not in self.patterns
         if not has_new_names and not has_new_pattern:
             return
-        others = list(others)
+        others = [each for other_id, each in members.items() if other_id != member_id]
         known = sum(map(len, {each.topic_names for each in others}))
         expressions = {each.topic_regex for each in others if each.topic_regex is not None}
         known += sum(len(self.patterns[each].matches(self._topics)) for each in expressions)

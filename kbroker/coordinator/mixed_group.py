@@ -41,8 +41,7 @@ class MixedGroup(ConsumerGroup):
             return JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id)
         subscription = _subscription(request.protocols[0][1])
         names = frozenset(subscription.topics)
-        others = (each for member_id, each in self.members.items() if member_id != request.member_id)
-        self.subscribed.check_variety(others, names)
+        self.subscribed.check_variety(self.members, request.member_id, names)
         member = self._admit_classic(request, now)
         before = member.subscription()
         is_new = member.member_id not in self.target.members

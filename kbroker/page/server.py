@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import logging
-import resource
 import socket
 import sys
 
 import uvicorn
 
+from kbroker.descriptors import raise_descriptor_limit
 from kbroker.page.app import build_app
 from kbroker.page.connections import Connection, Listener
 from kbroker.page.options import PageOptions
@@ -69,18 +69,8 @@ def server_of(options: PageOptions) -> uvicorn.Server:
 def serve(options: PageOptions, listener: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM, in a process of its own."""
     server = server_of(options)
-    raise_descriptor_limit()
+    raise_descriptor_limit()  # each reader of a topic has connections to all brokers
     sys.setswitchinterval(SWITCH_S)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     server.run(sockets=[listener])
-
-
-def raise_descriptor_limit() -> None:
-    """Take as many descriptors as the system lets us have: each reader of a topic has connections to all brokers."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError) as error:
-            log.warning("the limit of open files stays at %d: %s", soft, error)

@@ -67,12 +67,6 @@ def test_a_broker_starts_without_what_few_brokers_need() -> None:
     assert told_by(script) == "[]\n"
 
 
-@pytest.mark.slow
-def test_as_many_files_as_may_be_are_open() -> None:
-    script = "import resource; raise_descriptor_limit(); print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
-    assert told_by(script, "prlimit", "--nofile=100:200") == "200 200\n"
-
-
 async def test_all_garbage_is_collected_when_no_long_work_is_under_way_or_at_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
