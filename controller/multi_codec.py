@@ -10,7 +10,7 @@ failed has type -1 in the answer and an int32 error code for its result. kazoo c
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kbroker.controller.znode_access import ACLS, AclEntry, acl_of
@@ -87,29 +87,28 @@ def multis(operations: Sequence[Operation], group: int = 1, reserved: int = 0) -
 
     An operation or group that is larger than a request should be is a run of its own: it may fit all the same.
     """
-    first, size = 0, reserved
-    for index in range(0, len(operations), group):
-        needed = sum(encoded_size(each) for each in operations[index : index + group])
-        is_full = index - first + group > OPERATIONS_PER_MULTI or size + needed > BYTES_PER_MULTI
-        if index > first and is_full:
-            yield operations[first:index]
-            first, size = index, reserved
-        size += needed
-    if operations:
-        yield operations[first:]
+    groups = (operations[index : index + group] for index in range(0, len(operations), group))
+    sizes = (sum(map(encoded_size, each)) for each in groups)
+    for first, end in _runs(sizes, OPERATIONS_PER_MULTI // group, reserved):
+        yield operations[first * group : end * group]
 
 
 def reads(paths: Sequence[str]) -> Iterator[Sequence[str]]:
     """Runs of paths that fit into one request each: a path may be a hundred kilobytes long."""
-    first, size = 0, 0
-    for index, path in enumerate(paths):
-        needed = _read_size(path)
-        if index > first and (index - first == READS_PER_REQUEST or size + needed > BYTES_PER_MULTI):
-            yield paths[first:index]
-            first, size = index, 0
+    for first, end in _runs(map(_read_size, paths), READS_PER_REQUEST):
+        yield paths[first:end]
+
+
+def _runs(sizes: Iterable[int], most: int, reserved: int = 0) -> Iterator[tuple[int, int]]:
+    """First and end of runs of so many at most that fit into one request; one that does not is alone in its own."""
+    first, end, size = 0, 0, reserved
+    for end, needed in enumerate(sizes):
+        if end > first and (end - first >= most or size + needed > BYTES_PER_MULTI):
+            yield first, end
+            first, size = end, reserved
         size += needed
-    if paths:
-        yield paths[first:]
+    if size > reserved:
+        yield first, end + 1
 
 
 def _read_size(path: str) -> int:
