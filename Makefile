@@ -23,7 +23,7 @@ SEEDS ?= 1
 # Processes that come and go, and asserts that pytest rewrites, would be compiled anew each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compile run demo test tests quick soak mutants lies compat compat-spark test-pure lint format docs pictures site bench clean simulate
+.PHONY: help setup compile run demo test tests test-kafka quick soak mutants lies compat compat-spark test-pure lint format docs pictures site bench clean simulate
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,11 +58,14 @@ run: setup  ## the main job: real flights through ZooKeeper, three brokers, clie
 demo: setup  ## a cluster to look at: flights without end, brokers killed now and then, the web page; Ctrl-C ends it
 	@$(BIN)/python -m examples.demo --open
 
-test: setup  ## lint, types and all tests
+test: setup  ## lint, types and all tests that need nothing but Python and PyPI
 	@$(MAKE) --no-print-directory --jobs 2 lint tests
 
 tests: setup
-	@$(BIN)/python -m pytest --processes $(JOBS)
+	@$(BIN)/python -m pytest --processes $(JOBS) -m 'not kafka and not compat'
+
+test-kafka: setup  ## tests beside Apache Kafka's own brokers, tools and Java clients (needs mvn; some minutes)
+	@$(BIN)/python -m pytest --processes $(JOBS) -m 'kafka and not compat'
 
 quick: setup  ## the tests that take no time: no processes of their own, no cluster of others, no Spark, no long work
 	@$(BIN)/python -m pytest --processes $(JOBS) -m 'not slow and not compat'
