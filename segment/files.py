@@ -121,6 +121,14 @@ class Files:
         """Make a folder whose parent exists."""
         os.mkdir(path, 0o755)
 
+    def make_folders(self, path: str) -> None:
+        """Make a folder, and those above it, that is missing; what is made survives a power loss."""
+        if not os.path.isdir(path):
+            above = os.path.dirname(path) or "."
+            self.make_folders(above)
+            os.makedirs(path, exist_ok=True)  # another broker may have been quicker
+            self.sync_folder(above)
+
     def remove_folder(self, path: str) -> None:
         """Remove a folder and all that is in it."""
         shutil.rmtree(path)

@@ -64,7 +64,7 @@ class LogDir:
         """Make the directory if need be and lock it. Raises OSError, and LogDirError when another broker uses it."""
         if os.path.exists(self.path) and not os.path.isdir(self.path):
             raise NotADirectoryError(errno.ENOTDIR, "it is not a directory", self.path)
-        os.makedirs(self.path, exist_ok=True)
+        self.files.make_folders(self.path)
         if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
             if os.statvfs(self.path).f_flag & os.ST_RDONLY:
                 raise OSError(errno.EROFS, "it lies on a read-only file system", self.path)
@@ -117,6 +117,7 @@ class LogDir:
         self.was_clean = self.files.read_file(path) is not None
         if self.was_clean:
             self.files.unlink(path)
+            self.files.sync_folder(self.path)  # back after a loss of power, it would vouch for what was not synced
         known, now = self.files.read_file(self._file(checkpoints.BOOT)), self.boot_id()
         self.has_lost_power = not self.was_clean and known is not None and now != b"" and known != now
         return self.was_clean

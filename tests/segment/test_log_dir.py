@@ -7,6 +7,7 @@ import pytest
 
 from kbroker.segment.files import Files
 from kbroker.segment.log_dir import LogDir
+from tests.crash.power import Platter
 
 
 def test_the_clean_marker_is_taken_once(tmp_path: Path) -> None:
@@ -15,6 +16,31 @@ def test_the_clean_marker_is_taken_once(tmp_path: Path) -> None:
     directory.write_clean_marker()
     assert directory.take_clean_marker()
     assert not directory.take_clean_marker()
+
+
+def test_the_clean_marker_that_was_taken_does_not_come_back_with_the_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not synced from now on would be taken for whole."""
+    (tmp_path / "data").mkdir()
+    platter = Platter.below(monkeypatch)
+    directory = LogDir(str(tmp_path / "data"), Files())
+    directory.write_clean_marker()
+    assert directory.take_clean_marker()
+    platter.restore(tmp_path / "data", tmp_path / "after")
+    assert not LogDir(str(tmp_path / "after"), Files()).take_clean_marker()
+
+
+def test_the_folders_that_a_directory_needed_are_there_after_a_loss_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platter = Platter.below(monkeypatch)
+    directory = LogDir(str(tmp_path / "new" / "data"), Files())
+    directory.open()
+    directory.claim(1, "cluster")
+    directory.unlock()
+    platter.restore(tmp_path, tmp_path / "after")
+    assert LogDir(str(tmp_path / "after" / "new" / "data"), Files()).read_identity()["cluster.id"] == "cluster"
 
 
 @pytest.fixture
