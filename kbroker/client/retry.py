@@ -80,12 +80,16 @@ class Retry:
         self._resume()
         records = self._consumer.poll(timeout, self._max_records)
         done: dict[Partition, int] = {}
+        aside: dict[TopicPartition, float] = {}  # not all of _waiting: a rebalance in poll gives what waited anew
         copies: list[Delivery] = []
         is_settled = False
         try:
             for record in records:
                 key = TopicPartition(record.topic, record.partition)
-                if key in self._waiting or self._comes_too_soon(key, record):
+                if key in aside:
+                    continue
+                if (due := self._due(record)) > time.time():
+                    aside[key] = due
                     continue
                 if (error := self._try(work, record)) is not None:
                     copies.append(self._send_on(record, error))
@@ -97,16 +101,18 @@ class Retry:
                 if done:
                     self._consumer.commit(done)
                 is_settled = True
+                self._waiting |= aside
+                self._consumer.pause(*aside)
             finally:
                 self._go_back(records, done if is_settled else {})
         return len(records)
 
     def _go_back(self, records: list[Record], done: Mapping[Partition, int]) -> None:
-        """Have what is not done given again, after an interrupt or when a copy or the commit failed."""
+        """Have what is not done given again: what waits, all after an interrupt or when a copy or the commit failed."""
         left: dict[TopicPartition, int] = {}
         for record in records:
             key = TopicPartition(record.topic, record.partition)
-            if record.offset >= done.get(key, 0) and key not in self._waiting:
+            if record.offset >= done.get(key, 0):
                 left.setdefault(key, record.offset)
         for key, offset in left.items():
             self._consumer.seek(key, offset)
@@ -125,15 +131,9 @@ class Retry:
                 return None
         return problem
 
-    def _comes_too_soon(self, key: TopicPartition, record: Record) -> bool:
-        """Whether a record was put aside only just: then its partition waits."""
-        due = record.timestamp / 1000 + self._delay_s
-        if not record.topic.endswith(RETRY) or due <= time.time():
-            return False
-        self._waiting[key] = due
-        self._consumer.seek(key, record.offset)
-        self._consumer.pause(key)
-        return True
+    def _due(self, record: Record) -> float:
+        """Return when a record may be tried: one that was put aside waits."""
+        return record.timestamp / 1000 + self._delay_s if record.topic.endswith(RETRY) else 0.0
 
     def _resume(self) -> None:
         """Go on with partitions that have waited; those that others have by now are forgotten."""

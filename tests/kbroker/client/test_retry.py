@@ -100,6 +100,45 @@ def test_what_was_put_aside_waits_and_holds_up_nothing_else(broker: BrokerProces
     assert b"3" in times, "the other topic went on"
 
 
+@pytest.mark.slow
+def test_what_waits_comes_again_after_a_rebalance(broker: BrokerProcess, topic: str) -> None:
+    seen: list[bytes] = []
+    with consumer_of(broker, topic) as consumer, Producer(broker.bootstrap) as producer:
+        retry = Retry(consumer, producer, delay_s=60.0)
+        producer.send(f"{topic}.retry", b"put aside").result(10)
+        steps_until(retry, lambda record: None, 4)
+        assert consumer.paused() == {TopicPartition(f"{topic}.retry", 0)}
+        consumer.enforce_rebalance()
+        assert retry.step(lambda record: None, LIMIT_S) == 1
+        assert consumer.positions[TopicPartition(f"{topic}.retry", 0)] == 0
+        retry._delay_s = 0.0
+        consumer.enforce_rebalance()
+        assert retry.step(lambda record: seen.append(record.value or b""), LIMIT_S) == 1
+        assert committed(consumer, f"{topic}.retry") == [1]
+    assert seen == [b"put aside"]
+
+
+def test_what_waits_does_not_keep_what_is_before_it_from_coming_again(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with consumer_of(broker, topic) as consumer, Producer(broker.bootstrap) as producer:
+        now = round(time.time() * 1000)
+        producer.send(f"{topic}.retry", b"due", timestamp_ms=now - 100_000)
+        producer.send(f"{topic}.retry", b"put aside", timestamp_ms=now).result(10)
+        retry = Retry(consumer, producer, delay_s=60.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer, "commit", refuse)
+            with pytest.raises(ConnectionError, match="no commit"):
+                steps_until(retry, lambda record: None, 5)
+        assert set(consumer.positions.values()) == {0}
+        steps_until(retry, lambda record: None, 5)
+        assert committed(consumer, topic, f"{topic}.retry") == [3, 1]
+
+
+def refuse(*arguments: object) -> None:
+    raise ConnectionError("no commit")
+
+
 def test_an_interrupt_commits_what_was_done_and_the_rest_comes_again(broker: BrokerProcess, topic: str) -> None:
     seen: list[bytes] = []
 
