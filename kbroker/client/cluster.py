@@ -90,6 +90,11 @@ class Cluster:
         connection = self._connections.get((node_id, channel))
         return None if connection is None or connection.is_closed else connection
 
+    def has_lost(self, node_id: int, channel: str = CONTROL) -> bool:
+        """Whether the connection to a broker has ended, and there is no other one yet."""
+        connection = self._connections.get((node_id, channel))
+        return connection is not None and connection.is_closed
+
     async def _connect(self, key: tuple[int, str]) -> Connection:
         node = self.metadata.nodes.get(key[0])
         if node is None:

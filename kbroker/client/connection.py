@@ -55,6 +55,8 @@ class Connection(asyncio.BufferedProtocol):
         self._woken_at = 0
         """So many bytes must be there before the system wakes us; 0: it decides by itself."""
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._unwritten: dict[int, asyncio.Future[None]] = {}
+        """Requests without an answer of which the system does not have all bytes yet."""
         self._closed = self._loop.create_future()
         self._failure: Exception | None = None
         self._held: list[Sequence[Any]] | None = None
@@ -125,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         held, self._held = self._held, None
         for parts in held:
             self._write(parts)
+        self.resume_writing()
         self._log_in_later(security, again_s)
 
     async def ask_first(self, message: Message, version: int) -> Any:
@@ -196,11 +199,18 @@ class Connection(asyncio.BufferedProtocol):
         self._write(parts)
         return future
 
-    def send_without_answer(self, message: Message, version: int) -> None:
-        """Send a request to which the broker gives no answer: Produce with acks=0."""
+    def send_without_answer(self, message: Message, version: int) -> asyncio.Future[None]:
+        """Send a request to which the broker gives no answer, Produce with acks=0; done once the system has all of it.
+
+        Until then it takes up memory here. It fails where the connection ends and the broker cannot have all of it.
+        """
         if self._failure is not None:
             raise NotConnected(f"the connection to {self.address} is closed: {self._failure}")
-        self._write(self.session.send(message, version, expect_answer=False)[1])
+        correlation_id, parts = self.session.send(message, version, expect_answer=False)
+        self._unwritten[correlation_id] = future = self._loop.create_future()
+        self._write(parts)
+        self.resume_writing()
+        return future
 
     def version_for(self, request_type: type[Message], highest: int | None = None) -> int:
         """Return the newest version of a request that both sides have (at most `highest`)."""
@@ -259,6 +269,15 @@ class Connection(asyncio.BufferedProtocol):
                 future.set_exception(error if isinstance(error, LoginFailed) else NotConnected(str(error)))
                 # Whoever waited may be gone (cancelled): that its error is never looked at is no mistake.
                 future.exception()
+        unwritten, self._unwritten = self._unwritten, {}
+        for correlation_id, written in unwritten.items():
+            if written.done():
+                continue
+            if correlation_id != self.session.last_correlation_id:  # what is left to write may all be behind it
+                written.set_result(None)
+            else:
+                written.set_exception(NotConnected(str(error)))
+                written.exception()
 
     def set_receive_buffer(self, size: int) -> None:
         """Set SO_RCVBUF; -1 leaves it to the operating system."""
@@ -272,6 +291,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport; answers must not wait for Nagle's algorithm."""
         assert isinstance(transport, asyncio.Transport)
+        transport.set_write_buffer_limits(high=0)  # resume_writing comes once all is written
         self._transport = transport
         self._socket = sock = transport.get_extra_info("socket")
         if sock is not None:
@@ -286,6 +306,14 @@ class Connection(asyncio.BufferedProtocol):
         self._end(tls_failure(exc, self.address) or closed)
         if not self._closed.done():
             self._closed.set_result(None)
+
+    def resume_writing(self) -> None:
+        """Tell of requests without an answer that they are written, if all is."""
+        if self._unwritten and self._held is None and self._transport is not None and _is_free(self._transport):
+            unwritten, self._unwritten = self._unwritten, {}
+            for written in unwritten.values():
+                if not written.done():
+                    written.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Say where the next bytes go."""

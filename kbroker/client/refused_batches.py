@@ -1,10 +1,14 @@
-"""What to do with a batch that a broker has refused: pure decisions, as Java's producer takes them."""
+"""What to do with a batch that a broker has refused, as Java's producer decides it: values in, values out."""
 
 from __future__ import annotations
 
 from enum import Enum, auto
 
+from kbroker.client.delivery import Batch
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.records.batch import read_header
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.record import decode_batch
 
 
 class Remedy(Enum):
@@ -46,3 +50,29 @@ def remedy_for(
 def ends_identity(code: ErrorCode | None) -> bool:
     """Whether brokers take nothing more from this producer id and epoch."""
     return code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+
+def halves_of(batch: Batch, level: int | None) -> list[Batch]:
+    """Split a batch that the broker finds too large in two, each with its part of the sequence numbers."""
+    assert batch.data is not None
+    header = read_header(batch.data, 0)
+    records = decode_batch(batch.data)
+    middle = len(records) // 2
+    halves = []
+    for start, some in ((0, records[:middle]), (middle, records[middle:])):
+        builder = BatchBuilder(len(batch.data) + batch.size, header.compression, level)
+        for record in some:
+            builder.append(record.key, record.value, record.headers, record.timestamp)
+        half = Batch(batch.topic, batch.partition, None, batch.created, batch.deadline)
+        half.attempts = batch.attempts
+        half.count = len(some)
+        half.size = batch.size * len(some) // len(records)
+        if batch.base_sequence >= 0:
+            half.base_sequence = (batch.base_sequence + start) & 0x7FFFFFFF
+        half.data = builder.build(
+            header.producer_id, header.producer_epoch, half.base_sequence, header.is_transactional
+        )
+        halves.append(half)
+    halves[1].size = batch.size - halves[0].size
+    batch.split_into(halves)
+    return halves

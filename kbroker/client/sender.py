@@ -32,13 +32,11 @@ from kbroker.client.errors import BatchNotBuilt, DeliveryTimeout, NotConnected, 
 from kbroker.client.partition_queue import PartitionQueue
 from kbroker.client.producer_identity import ProducerIdentity
 from kbroker.client.producer_statistics import ProducerStatistics
-from kbroker.client.refused_batches import Remedy, ends_identity, remedy_for
+from kbroker.client.refused_batches import Remedy, ends_identity, halves_of, remedy_for
 from kbroker.client.transactions import Transactions
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
-from kbroker.protocol.records.batch import read_header, set_producer
-from kbroker.protocol.records.builder import BatchBuilder
-from kbroker.protocol.records.record import decode_batch
+from kbroker.protocol.records.batch import set_producer
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +82,7 @@ class Sender:
         self._acks = config.required_acks
         self._is_idempotent = config.idempotent
         self._per_partition = config.max_in_flight if config.idempotent else 1
+        self._per_broker = config.max_in_flight if config.required_acks else 1  # without answers: until it is written
         cluster.refreshed.append(self._learn_partitions)
         self._task = self._loop.create_task(self._run(), name="kbroker-producer-sender")
 
@@ -260,7 +259,7 @@ class Sender:
             batch = queue.ready[0]
             if not self._is_compressed(batch):
                 continue
-            if self._in_flight[known.leader] >= self.config.max_in_flight or known.leader in self._opening:
+            if self._in_flight[known.leader] >= self._per_broker or known.leader in self._opening:
                 continue
             if sizes[known.leader] and sizes[known.leader] + batch.size > self.config.max_request_size:
                 continue
@@ -345,28 +344,26 @@ class Sender:
             request = self._request(batches)
             highest = None if self.transactions is None else self.transactions.newest_produce
             version = connection.version_for(ProduceRequest, highest)
-            if self._acks == 0:
-                connection.send_without_answer(request, version)
-            else:
-                future = connection.send(request, version)
+            send = connection.send if self._acks else connection.send_without_answer
+            future: asyncio.Future[Any] = send(request, version)
         except (OSError, KafkaError) as error:
             self._failed(batches, error)
             return False
         now = self._loop.time()
         self.statistics.requests += 1
+        self._in_flight[node_id] += 1
         for queue, batch in batches:
             self.statistics.sent(batch, now)
             if not batch.attempts:
                 queue.sent.append(batch)
             batch.attempts += 1
-            if self._acks == 0:
-                self._acknowledge(queue, batch, -1, -1)
-            else:
-                queue.in_flight.append(batch)
-        if self._acks != 0:
-            self._in_flight[node_id] += 1
-            timer = self._loop.call_later(self.config.request_timeout_ms / 1000, connection.abort)
-            future.add_done_callback(lambda done: self._answered(node_id, connection, batches, done, timer, now))
+            queue.in_flight.append(batch)
+        timer = self._loop.call_later(self.config.request_timeout_ms / 1000, connection.abort)
+        answered = functools.partial(self._answered, node_id, connection, batches, timer, now)
+        if future.done():
+            answered(future)
+        else:
+            future.add_done_callback(answered)
         return True
 
     def _request(self, batches: list[Taken]) -> ProduceRequest:
@@ -383,8 +380,15 @@ class Sender:
         )
 
     async def _open(self, node_id: int) -> None:
-        """Open a connection that is needed; while it cannot be had, wait and look for another leader."""
+        """Open a connection that is needed; while it cannot be had, wait and look for another leader.
+
+        With acks=0 a broker that does not lead says so by ending the connection, and in no other way.
+        """
         try:
+            if self._acks == 0 and self.cluster.has_lost(node_id):
+                await asyncio.sleep(self._backoff)
+                await self.cluster.refresh(set(self.accumulator.topics))
+                self._event.set()  # another one may lead
             await self.cluster.connection(node_id)
         except (OSError, KafkaError) as error:
             log.info("no connection to broker %d: %s", node_id, error)
@@ -399,11 +403,11 @@ class Sender:
         node_id: int,
         connection: Connection,
         batches: list[Taken],
-        done: asyncio.Future[ProduceResponse],
         timer: asyncio.TimerHandle,
         sent_at: float,
+        done: asyncio.Future[ProduceResponse | None],
     ) -> None:
-        """Deal with the answer to one request."""
+        """Deal with the answer to one request; with acks=0 that is only that the system has it, and so nothing here."""
         timer.cancel()
         self._in_flight[node_id] -= 1
         for queue, batch in batches:
@@ -415,6 +419,11 @@ class Sender:
         if error is not None:
             return self._failed(batches, error)
         answer = done.result()
+        if answer is None:
+            for queue, batch in batches:
+                if not batch.has_ended:
+                    self._acknowledge(queue, batch, -1, -1)
+            return None
         self.statistics.answered(self._loop.time() - sent_at, answer.throttle_time_ms)
         results = {(topic.name, item.index): item for topic in answer.responses for item in topic.partition_responses}
         for queue, batch in batches:
@@ -572,29 +581,3 @@ def started_threads(count: int) -> ThreadPoolExecutor:
         threads.shutdown(wait=False, cancel_futures=True)
         raise
     return threads
-
-
-def halves_of(batch: Batch, level: int | None) -> list[Batch]:
-    """Split a batch that the broker finds too large in two, each with its part of the sequence numbers."""
-    assert batch.data is not None
-    header = read_header(batch.data, 0)
-    records = decode_batch(batch.data)
-    middle = len(records) // 2
-    halves = []
-    for start, some in ((0, records[:middle]), (middle, records[middle:])):
-        builder = BatchBuilder(len(batch.data) + batch.size, header.compression, level)
-        for record in some:
-            builder.append(record.key, record.value, record.headers, record.timestamp)
-        half = Batch(batch.topic, batch.partition, None, batch.created, batch.deadline)
-        half.attempts = batch.attempts
-        half.count = len(some)
-        half.size = batch.size * len(some) // len(records)
-        if batch.base_sequence >= 0:
-            half.base_sequence = (batch.base_sequence + start) & 0x7FFFFFFF
-        half.data = builder.build(
-            header.producer_id, header.producer_epoch, half.base_sequence, header.is_transactional
-        )
-        halves.append(half)
-    halves[1].size = batch.size - halves[0].size
-    batch.split_into(halves)
-    return halves

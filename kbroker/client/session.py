@@ -55,7 +55,7 @@ class Session:
         """API key -> lowest and highest version the broker serves; empty until ApiVersions was answered."""
         self._pool = BufferPool(max_bytes=64 << 20) if pool is None else pool
         self._expected: dict[int, tuple[type[Message], int]] = {}
-        self._next_id = 0
+        self.last_correlation_id = 0
         self._staging = bytearray(STAGING_BYTES)
         self._staging_view = memoryview(self._staging)
         self._start = 0
@@ -75,7 +75,7 @@ class Session:
 
     def send(self, request: Message, version: int, expect_answer: bool = True) -> tuple[int, Sequence[Part]]:
         """Return the request's correlation id and the parts to write, in order."""
-        self._next_id = correlation_id = (self._next_id + 1) & 0x7FFFFFFF
+        self.last_correlation_id = correlation_id = (self.last_correlation_id + 1) & 0x7FFFFFFF
         parts = encode_request(request, version, correlation_id, self.client_id)
         if expect_answer:
             self._expected[correlation_id] = (api_of(type(request)).response, version)

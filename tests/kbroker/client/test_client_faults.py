@@ -235,6 +235,27 @@ async def test_a_full_buffer_is_an_error_when_no_room_comes_in_time(own_broker: 
             assert (await producer.send_and_wait("t", b"after")).offset > 0
 
 
+@pytest.mark.slow
+async def test_a_buffer_is_full_too_where_no_answers_are_wanted(own_broker: BrokerProcess) -> None:
+    options = {"acks": 0, "buffer_memory": 1 << 20, "max_block_ms": 500}
+    async with Producer(own_broker.bootstrap, **options) as producer:
+        await producer.send_and_wait("t", b"x")
+        await asyncio.to_thread(own_broker.pause)
+        sent = []
+
+        async def fill() -> None:
+            for _ in range(640):  # of 100 kB, more than the system takes for a peer that does not read
+                sent.append(await producer.send("t", b"x" * 100_000))
+
+        with pytest.raises(errors.BufferFull, match=r"buffer_memory=1048576 is used up.*max_block_ms=500"):
+            await fill()
+        await asyncio.to_thread(own_broker.resume)
+        for delivery in sent:
+            assert (await asyncio.wait_for(delivery, LIMIT_S)).offset == -1
+        await producer.send_and_wait("t", b"after")
+        assert producer.statistics()["buffer-available-bytes"] == 1 << 20
+
+
 SLOW_READER = """
 import resource, sys
 from kbroker import Consumer

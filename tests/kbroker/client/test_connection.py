@@ -16,6 +16,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_response
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.produce import ProduceRequest
 from tests.fixtures.streams import stream_server
 from tests.kbroker.network.serving import until
 from tests.protocol.frames import joined
@@ -120,6 +121,51 @@ async def test_parts_arrive_whole_and_in_order_when_the_peer_reads_slowly() -> N
             await done.wait()
         await connection.close()
     assert received == b"".join(parts) * 2
+
+
+def unanswered(size: int) -> ProduceRequest:
+    """A Produce that wants no answer."""
+    data = ProduceRequest.PartitionProduceData(index=0, records=bytes(size))
+    topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+    return ProduceRequest(acks=0, timeout_ms=1000, topic_data=[topic])
+
+
+async def test_a_request_without_an_answer_is_done_once_the_system_has_all_of_it() -> None:
+    may_read = asyncio.Event()
+
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await may_read.wait()
+        while await reader.read(1 << 20):
+            pass
+
+    async with peer(late) as address:
+        connection = await Connection.open(*address)
+        assert connection.send_without_answer(unanswered(10), 9).done()
+        large = connection.send_without_answer(unanswered(8 << 20), 9)
+        small = connection.send_without_answer(unanswered(10), 9)
+        await asyncio.sleep(0.02)
+        assert not large.done()
+        assert not small.done()
+        may_read.set()
+        async with asyncio.timeout(60):
+            await asyncio.gather(large, small)
+        await connection.close()
+
+
+async def test_a_request_without_an_answer_fails_where_the_connection_ends_before_all_of_it_is_written() -> None:
+    for sends_more in (False, True):
+        async with peer(silent) as address:
+            connection = await Connection.open(*address)
+            large = connection.send_without_answer(unanswered(8 << 20), 9)
+            if sends_more:
+                connection.send(MetadataRequest(topics=[]), 9)
+            connection.abort()
+            if sends_more:
+                assert await large is None, "the broker may have all of it: sent again it might be there twice"
+            else:
+                with pytest.raises(NotConnected, match="closed here"):
+                    await large
+            await connection.close()
 
 
 async def test_the_receive_buffer_may_be_set_or_left_to_the_system() -> None:

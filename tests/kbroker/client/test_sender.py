@@ -18,12 +18,12 @@ from kbroker.client.consumer import Consumer
 from kbroker.client.delivery import Delivery
 from kbroker.client.producer import Producer
 from kbroker.client.sender import Sender
-from kbroker.client.types import RecordMetadata
+from kbroker.client.types import RecordMetadata, TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.schema import Message
-from tests.fixtures.brokers import kill_and_expire
+from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.kbroker.client.played_network import TOPIC, Fate, PlayedNetwork, topic_with_leaders
 
 LIMIT_S = 60.0
@@ -78,6 +78,28 @@ async def test_a_broker_killed_and_back_in_the_middle_costs_neither_order_nor_a_
             for record in records:
                 found[record.partition].append(int(record.value or b""))
     assert found == {0: list(range(0, 20_000, 2)), 1: list(range(1, 20_000, 2))}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_who_wants_no_answers_hears_all_the_same_that_another_broker_leads(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(2)
+    key = TopicPartition("t", 0)
+    async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap, acks=0, linger_ms=0) as producer:
+        await admin.create_topic("t", assignments={0: [1, 2]})
+        await producer.send_and_wait("t", b"before")
+        deadline = time.monotonic() + LIMIT_S
+        await admin.alter_reassignments({key: [2, 1]})
+        while (await admin.describe_topics(["t"]))["t"].partitions[0].leader != 2:
+            assert time.monotonic() < deadline
+            if not await admin.list_reassignments([key]):
+                await admin.elect_leaders([key])
+            await asyncio.sleep(0.05)
+        before = (await admin.list_offsets([key]))[key].offset
+        while (await admin.list_offsets([key]))[key].offset == before:
+            assert time.monotonic() < deadline, "all that was sent after the move is lost"
+            await producer.send_and_wait("t", b"after")
+            await asyncio.sleep(0.02)
 
 
 @pytest.mark.slow
