@@ -572,15 +572,18 @@ class Transactions:
                 if refused is None:
                     return answer
                 problem = refused
-                if verdict_on(refused.code) is not Verdict.AGAIN:
-                    raise refused
-                if refused.code in COORDINATOR_MOVED:
-                    coordinator.forget()
+            except BrokerError as error:  # the coordinator was not found
+                problem = error
             except (OSError, asyncio.CancelledError) as error:
                 self._is_end_lost = self._is_end_lost or self.state is State.COMMITTING
                 if isinstance(error, asyncio.CancelledError):
                     raise
                 problem = error
+            if isinstance(problem, BrokerError):
+                if verdict_on(problem.code) is not Verdict.AGAIN:
+                    raise problem
+                if problem.code in COORDINATOR_MOVED:
+                    coordinator.forget()
             self.problem = problem
             if isinstance(problem, BrokerError) and problem.code is ErrorCode.CONCURRENT_TRANSACTIONS:
                 pause, concurrent = concurrent, min(2 * concurrent, backoff)

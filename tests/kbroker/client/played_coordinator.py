@@ -76,6 +76,8 @@ class PlayedCoordinator(PlayedNetwork):
         self.partitions: set[int] = set()
         self.shown: dict[int, list[Marked]] = {}
         """What lies in each partition, markers included."""
+        self.finds_to_refuse = 0
+        """So many times more the broker says that the coordinator is not known."""
         self.straying: deque[Callable[[], object]] = deque()
         """Produce requests whose connection has ended, and that arrive all the same."""
 
@@ -167,9 +169,9 @@ class PlayedCoordinator(PlayedNetwork):
         """Do what a coordinator does, in Kafka's order of checks."""
         if isinstance(message, FindCoordinatorRequest):
             of = FindCoordinatorResponse
-            return of(
-                coordinators=[of.Coordinator(key="x", node_id=1, host="played", port=1, error_code=ErrorCode.NONE)]
-            )
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if self.finds_to_refuse else ErrorCode.NONE
+            self.finds_to_refuse = max(0, self.finds_to_refuse - 1)
+            return of(coordinators=[of.Coordinator(key="x", node_id=1, host="played", port=1, error_code=code)])
         if isinstance(message, InitProducerIdRequest):
             return self._identify(message.producer_epoch)
         if isinstance(message, DescribeTransactionsRequest):

@@ -119,6 +119,14 @@ async def test_a_commit_without_an_answer_says_that_it_is_not_known_and_how_to_l
         assert network.read_committed(0) == ([1], [])
 
 
+async def test_a_coordinator_that_is_not_found_in_one_go_is_looked_for_until_the_time_is_over() -> None:
+    async with open_transaction([Asked.MOVED]) as (network, _, transactions):
+        network.finds_to_refuse = 150  # more than one search asks
+        await transactions.commit()
+        assert network.finds_to_refuse == 0
+        assert network.read_committed(0) == ([1], [])
+
+
 async def test_who_is_shut_out_behind_a_lost_answer_does_not_claim_to_know_the_outcome() -> None:
     for fate, said in ((Asked.ANSWER_LOST, "is not known"), (Asked.CONCURRENT, "is not committed")):
         async with open_transaction([fate]) as (network, _, transactions):
