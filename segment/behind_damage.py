@@ -8,12 +8,15 @@ told by the headers, from one to the next; where one cannot be read, nothing beh
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.records.batch import BatchHeader, verify_crc
+from kbroker.segment.log_config import MAX_LONG
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET
 
@@ -40,33 +43,60 @@ def end_in_later(segments: Sequence[LogSegment], latest_epoch: int) -> int:
     return next(filter(None, ends), 0)
 
 
-def lacks_offsets(segments: Sequence[LogSegment], number: int, end: int, holes_from: int, has_lost_power: bool) -> bool:
-    """Whether there were records between the segment of that number, which ends at an offset, and the next one.
+class Gaps(NamedTuple):
+    """What offsets that are missing between two segments tell.
 
-    Only for logs that were never compacted: they have every offset, and each segment begins where the one before ends.
-    A log in which offsets are missing elsewhere, too, was filled by a leader whose log was compacted once, and so was
-    one that lacks more than fits a segment. `holes_from`: the next segment must begin beyond that offset. After a loss
-    of power the earlier of two segments may have reached the disk in part, or not at all; else a whole file is gone.
+    A log that was never compacted has every offset, unless it was filled by a leader whose log was: then some are
+    missing elsewhere, too.
+
+    What a compaction leaves out lies below the end of what it may compact. Before its first exchange of files all of
+    that is on disk, and so is a recovery point that says so (cleaner.py); a truncation lowers the point no further than
+    to where it cuts. So above it, and above where the last compaction came to, a log has what it was filled with, and
+    what is missing there after a loss of power did not reach the disk.
     """
-    if number + 1 == len(segments):
-        return False
-    following = segments[number + 1]
-    gap = following.base_offset - end
-    if following.base_offset <= holes_from or not 0 < gap <= MAX_RELATIVE_OFFSET:
-        return False
-    are_there = segments[number].size and following.size  # a compaction empties some
-    if not (has_lost_power or are_there) or not all(map(has_every_offset, segments)):
-        return False
-    log.warning("%s: ends at %d, the next begins at %d", segments[number].place, end, following.base_offset)
-    return True
+
+    lost_above: int
+    """A segment that begins at or below it may begin behind a gap by right."""
+    whole_above: int
+    """Where offsets beyond it are missing within segments, too, gaps tell nothing."""
+    has_lost_power: bool
+    """The earlier of two segments may have reached the disk in part, or not at all; else a whole file is gone."""
+
+    @classmethod
+    def of(cls, start: int, sure_up_to: int, compacted_up_to: int | None, has_lost_power: bool) -> Gaps:
+        """For a log that begins at `start`; `compacted_up_to`: None if it never was and is not to be, 0: not known."""
+        if compacted_up_to is None:
+            return cls(max(start, sure_up_to), -1, has_lost_power)
+        if not has_lost_power:
+            return cls(MAX_LONG, MAX_LONG, has_lost_power)
+        # A recovery point stays one below the high watermark, which may be where what was compacted ends.
+        floor = max(start, sure_up_to + 1, compacted_up_to)
+        return cls(floor, floor, has_lost_power)
+
+    def is_loss(self, segments: Sequence[LogSegment], number: int, end: int) -> bool:
+        """Whether there were records between the segment of that number, which ends at an offset, and the next one."""
+        if number + 1 == len(segments):
+            return False
+        following = segments[number + 1]
+        gap = following.base_offset - end
+        if following.base_offset <= self.lost_above or not 0 < gap <= MAX_RELATIVE_OFFSET:
+            return False
+        are_there = segments[number].size and following.size  # a compaction empties some
+        if not (self.has_lost_power or are_there):
+            return False
+        first = max(bisect_right(segments, self.whole_above, key=lambda each: each.base_offset) - 1, 0)
+        if not all(has_every_offset(each, self.whole_above) for each in segments[first:]):
+            return False
+        log.warning("%s: ends at %d, the next begins at %d", segments[number].place, end, following.base_offset)
+        return True
 
 
-def has_every_offset(segment: LogSegment) -> bool:
-    """As far as it can be read."""
+def has_every_offset(segment: LogSegment, above: int = -1) -> bool:
+    """Whether none is missing within a segment, but for what lies at or below an offset, as far as it can be read."""
     expected = segment.base_offset
     with suppress(KafkaError):
         for _, header in segment.headers():
-            if header.magic != 2 or header.base_offset != expected:
+            if header.base_offset > above and (header.magic != 2 or header.base_offset != expected):
                 return False
             expected = header.next_offset
     return True

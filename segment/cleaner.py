@@ -174,6 +174,7 @@ class LogCleaner:
                 raise CleaningAborted
 
         try:
+            self._secure(plan)
             stats = Cleaning(plan, self.settings.limits(), self._clock(), pause).run()
         except CleaningAborted:
             log.info("%s: its compaction was given up", plan.log.name)
@@ -186,6 +187,20 @@ class LogCleaner:
             self.last_stats = stats
             self._logs.checkpoints.write_first_dirty_offsets()
             self._report(plan.log, stats)
+
+    def _secure(self, plan: LogToClean) -> None:
+        """Let what may be compacted reach the disk, and then note that.
+
+        Were the power to fail between the first exchange of files and the note of how far the compaction came, what it
+        had left out would look like what did not reach the disk (behind_damage.py). A start lowers recovery points to
+        the high watermark, so that is noted, too.
+        """
+        try:
+            plan.log.flush(plan.first_uncleanable_offset)
+        except KafkaError as error:  # it has told so, or was deleted
+            raise CleaningAborted from error
+        self._logs.checkpoints.write_high_watermarks(plan.log.log_dir)
+        self._logs.checkpoints.write_recovery_points(plan.log.log_dir)
 
     def _give_up(self, failed: Log, error: Exception) -> None:
         """Leave a log alone from now on. The lock is held."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.segment import checkpoints, names
-from kbroker.segment.behind_damage import end_in_later, is_left_over, lacks_offsets
+from kbroker.segment.behind_damage import Gaps, end_in_later, is_left_over
 from kbroker.segment.files import FilePool, Folder, PooledFile
 from kbroker.segment.kept_damage import find_aborted_around, has_impossible_transactions, index_around, must_keep
 from kbroker.segment.leader_epochs import LeaderEpochs
@@ -105,6 +105,8 @@ def open_log(
         log.error("%s: ends at %d, but had records up to at least offset %d", folder, end, promised - 1)
         opened.promised_offset = promised
     opened.first_dirty_offset = known.first_dirty_offset
+    if opened.first_dirty_offset is not None and end < opened.first_dirty_offset:  # as in a truncation
+        opened.first_dirty_offset = segments[-1].base_offset
     opened.leader_epochs = opening.epochs
     opened.leader_epochs.truncate_from_end(max(end, start + 1))  # the epoch of what was removed tells of no log's end
     opened.leader_epochs.truncate_from_start(start)
@@ -253,8 +255,10 @@ class _Opening:
         segments, self._has_recovered = self.segments, True
         start = max(self.start, segments[0].base_offset)
         pending = deque(segments[number] for number in suspects)
-        was_compacted = self.config.is_compacted or self.known.first_dirty_offset is not None
-        holes_from, lost_power = MAX_LONG if was_compacted else max(start, self._sure_up_to), self.known.has_lost_power
+        compacted_up_to = self.known.first_dirty_offset
+        if compacted_up_to is None and self.config.is_compacted:
+            compacted_up_to = 0
+        gaps = Gaps.of(start, self._sure_up_to, compacted_up_to, self.known.has_lost_power)
         before: LogSegment | None = None
         """The segment that the producers' state reaches to the end of."""
         while pending:
@@ -281,7 +285,7 @@ class _Opening:
                     pending.appendleft(rest)
             before = segment
             self.end, self.had_up_to = recovered.end, max(self.had_up_to, recovered.had_up_to)
-            is_hole = size == segment.size and lacks_offsets(segments, number, self.end, holes_from, lost_power)
+            is_hole = size == segment.size and gaps.is_loss(segments, number, self.end)
             newest = self.epochs.latest_epoch
             if following and (recovered.cut_bytes or is_hole or is_left_over(following, sure_up_to, newest)):
                 behind = max(segments[-1].base_offset if is_hole else 0, end_in_later(segments[number + 1 :], newest))

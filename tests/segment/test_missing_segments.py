@@ -61,19 +61,22 @@ def test_a_hole_in_a_compacted_log_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_lost_power", [False, True])
-def test_a_log_whose_leader_was_compacted_once_lacks_nothing(tmp_path: Path, has_lost_power: bool) -> None:
-    """Its topic is not compacted any more: what it was filled with has gaps, some of them between its segments."""
+@pytest.mark.parametrize("config", [SMALL, COMPACTED], ids=["not any more", "still"])
+def test_a_log_whose_leader_is_compacted_or_was_once_lacks_nothing(
+    tmp_path: Path, config: LogConfig, has_lost_power: bool
+) -> None:
+    """What it was filled with has gaps, some of them between its segments."""
     (tmp_path / "leader").mkdir()
     source = new_log(tmp_path / "leader")
     fill(source, 60)
-    follower = new_log(tmp_path, SMALL)
+    follower = new_log(tmp_path, config)
     for offset in range(0, 60, 3):
         follower.append_as_follower(source.read(offset, 1).read(), NOW)
     segments = follower.segments
     ends = {each.base_offset: max(header.next_offset for _, header in each.headers()) for each in segments}
     assert any(ends[one.base_offset] < two.base_offset for one, two in itertools.pairwise(segments))
     crash(follower)
-    again = reopen(tmp_path, SMALL, has_lost_power=has_lost_power)
+    again = reopen(tmp_path, config, has_lost_power=has_lost_power)
     assert (again.log_end_offset, again.is_short) == (58, False)
     again.close()
     source.close()
