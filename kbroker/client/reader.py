@@ -116,7 +116,7 @@ class Reader:
         """Return up to `limit` records, none after `timeout` s."""
         with self._call():
             await self._fill(self._loop.time() + timeout, limit)
-            records = self._assignment.take(limit)
+            records = self._assignment.take(limit) if self._may_give else []
         if self._tracing is not None:
             self._tracing.received(records)
         return records
@@ -128,10 +128,14 @@ class Reader:
             while True:
                 limit = 1 if assignment.records_ahead else self._config.max_poll_records
                 await self._fill(self._loop.time() + LONG_S, limit)
-                if run := assignment.first_run():
+                if self._may_give and (run := assignment.first_run()):
                     if self._tracing is not None:
                         self._tracing.received(run)
                     return self._each(run)
+
+    @property
+    def _may_give(self) -> bool:
+        return self._group is None or self._group.may_give
 
     def _each(self, run: deque[Record]) -> Iterator[Record]:
         assignment, background = self._assignment, self._background

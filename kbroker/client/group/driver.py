@@ -69,6 +69,11 @@ class Driver:
         return int(self._loop.time() * 1000)
 
     @property
+    def is_working(self) -> bool:
+        """Whether `work` has begun something that nobody has seen the end of."""
+        return self._working is not None
+
+    @property
     def has_work(self) -> bool:
         """Whether `work` has something to do."""
         return self._working is not None or self.member.work is not None

@@ -205,6 +205,11 @@ class GroupConsumer:
             self._commit_if_due()
         return True
 
+    @property
+    def may_give(self) -> bool:
+        """Whether the application may have records: not while partitions are given up, whose positions are committed."""
+        return self.driver is None or not self.driver.is_working
+
     def _commit_if_due(self) -> None:
         if self._is_commit_due:
             self._is_commit_due = False

@@ -16,7 +16,7 @@ from kbroker.client.types import TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse
-from tests.kbroker.client.group.members import Diary, member, poll_until
+from tests.kbroker.client.group.members import Diary, fill, member, poll_until
 from tests.kbroker.client.group.test_classic_member import stable
 from tests.simulation.loop import Simulation
 
@@ -67,6 +67,30 @@ async def test_a_poll_that_is_cancelled_or_too_short_leaves_the_rebalance_whole(
         release.set()
         await consumer.poll(0.5)
         assert diary.entries == [("assigned", ())]
+
+
+async def test_what_is_being_given_up_is_given_to_nobody(bootstrap: str, topic: str) -> None:
+    is_told, release = asyncio.Event(), asyncio.Event()
+
+    class Slow(Diary):
+        async def on_revoked(self, partitions: object) -> None:  # type: ignore[override]
+            is_told.set()
+            await release.wait()
+
+    await fill(bootstrap, topic, 30, partitions=1)
+    async with member(bootstrap, topic) as consumer, asyncio.timeout(20):
+        await consumer.subscribe([topic], listener=Slow())
+        async for record in consumer:
+            break
+        seen = [record.offset]
+        consumer.enforce_rebalance()
+        while not is_told.is_set():
+            assert await consumer.poll(0.05) == [], "its position is committed"
+        assert await consumer.poll(0.05) == []
+        release.set()
+        while len(seen) < 30:
+            seen += [record.offset for record in await consumer.poll(5)]
+    assert seen == list(range(30))
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
