@@ -31,7 +31,7 @@ NEVER = float("inf")
 
 
 class Accumulator:
-    """All queues of a producer, behind one lock."""
+    """All queues of a producer, behind one lock; made by the thread that tells what becomes of the records."""
 
     def __init__(self, config: ProducerConfig, wake_sender: Callable[[], None]) -> None:
         self.lock = threading.Lock()
@@ -55,6 +55,7 @@ class Accumulator:
         """Told of rows that come into no batch, from any thread."""
         self._failure: Exception | None = None
         self._wake_sender = wake_sender
+        self._thread = threading.get_ident()
         self._limit = config.buffer_memory
         self._batch_size = min(config.batch_size, config.max_request_size)
         self._max_request_size = config.max_request_size
@@ -161,6 +162,7 @@ class Accumulator:
         now = time.monotonic()
         batch = Batch(queue.topic, queue.partition, builder, now, now + self._delivery_timeout)
         batch.count = 1
+        batch.thread = self._thread
         self.used += builder.size
         queue.open = batch
         self.active[queue] = None
@@ -193,6 +195,7 @@ class Accumulator:
             for batch in batches:
                 queue = self.topics[batch.topic].queues[batch.partition]
                 self.seal(queue)
+                batch.thread = self._thread
                 queue.ready.append(batch)
                 self.active[queue] = None
                 self.used += batch.size

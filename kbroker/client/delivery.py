@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from kbroker.client.callbacks import callback_raised
-from kbroker.client.errors import ClientClosed, TimedOut
+from kbroker.client.errors import ClientClosed, IllegalState, TimedOut
 from kbroker.client.types import RecordMetadata
 from kbroker.protocol.records.builder import BatchBuilder
 
@@ -41,6 +41,7 @@ class Batch:
         "parts",
         "process",
         "size",
+        "thread",
         "timestamp",
         "topic",
     )  # fmt: skip
@@ -69,6 +70,8 @@ class Batch:
         """What it was split into, in order, because the broker found it too large."""
         self.process = os.getpid()
         """After a fork nobody sends it in the child."""
+        self.thread = 0
+        """The one that will tell the outcome, and so must not wait for it."""
 
     def split_into(self, parts: list[Batch]) -> None:
         """These are sent instead; this one is done when all of them are."""
@@ -148,10 +151,21 @@ def done_future(when_done: Callable[[Callable[[], None]], None]) -> asyncio.Futu
     return future
 
 
+def wait_for(when_done: Callable[[Callable[[], None]], None], thread: int, timeout: float | None) -> None:
+    """Wait until something is done, which that thread will say; TimedOut after `timeout` s."""
+    if threading.get_ident() == thread and timeout != 0:
+        text = "the delivery is told by the very thread that would wait for it"
+        raise IllegalState(f"{text}: await it, or use add_done_callback")
+    event = threading.Event()
+    when_done(event.set)
+    if not event.wait(timeout):
+        raise TimedOut(f"not acknowledged within {timeout:g} s")
+
+
 class Delivery:
     """A record's future: `result(timeout)`, `exception()`, `done()`, `add_done_callback`, and `await` on any loop.
 
-    Waiting with `result` from the event loop of an asyncio producer would wait for ever: await it there.
+    Waiting with `result` in a callback, or on the event loop of an asyncio producer, would last for ever: IllegalState.
     """
 
     __slots__ = ("_batch", "_index", "_timestamp")
@@ -178,10 +192,7 @@ class Delivery:
         if not batch.done:
             if os.getpid() != batch.process:
                 raise ClientClosed("sent before a fork: only the parent process learns what became of it")
-            event = threading.Event()
-            batch.when_done(event.set)
-            if not event.wait(timeout):
-                raise TimedOut(f"not acknowledged within {timeout:g} s")
+            wait_for(batch.when_done, batch.thread, timeout)
         return batch.part_of(self._index)[0].error
 
     def add_done_callback(self, callback: Callable[[Delivery], None]) -> None:

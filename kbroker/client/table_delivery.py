@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 from kbroker.client.callbacks import callback_raised
-from kbroker.client.delivery import Batch, done_future
-from kbroker.client.errors import BrokerError, TimedOut
+from kbroker.client.delivery import Batch, done_future, wait_for
+from kbroker.client.errors import BrokerError
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
 
@@ -110,10 +110,8 @@ class TableDelivery:
     def exception(self, timeout: float | None = None) -> TableNotWritten | None:
         """Wait and return the error, None when all rows were written; TimeoutError after `timeout` s."""
         if not self.done():
-            event = threading.Event()
-            self._when_done(event.set)
-            if not event.wait(timeout):
-                raise TimedOut(f"not acknowledged within {timeout:g} s")
+            thread = self._parts[-1][0].thread if self._parts else 0
+            wait_for(self._when_done, thread, timeout)
         return self._outcome()[1]
 
     def result(self, timeout: float | None = None) -> TableMetadata:

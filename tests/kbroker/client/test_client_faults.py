@@ -397,6 +397,31 @@ def test_a_callback_that_would_wait_for_its_own_thread_is_told(
     assert "waits for that thread for ever" in caplog.text
 
 
+def test_a_callback_that_would_wait_for_another_delivery_is_told(
+    broker: BrokerProcess, topic_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with BlockingProducer(broker.bootstrap, linger_ms=0) as producer:
+
+        def send_another(metadata: object, error: object) -> None:
+            producer.send(topic_name, b"y").result(5)
+
+        producer.send(topic_name, b"x", on_delivery=send_another)
+        producer.flush(LIMIT_S)
+        producer.flush(LIMIT_S)
+        assert producer.send(topic_name, b"z").result(LIMIT_S).offset == 2
+    assert "await it, or use add_done_callback" in caplog.text
+
+
+async def test_who_would_hold_up_the_loop_that_brings_the_delivery_is_told(
+    broker: BrokerProcess, topic_name: str
+) -> None:
+    async with Producer(broker.bootstrap) as producer:
+        delivery = await producer.send(topic_name, b"x")
+        with pytest.raises(errors.IllegalState, match="await it"):
+            delivery.result(5)
+        assert (await delivery).offset == 0
+
+
 async def test_a_commit_callback_or_partitioner_that_raises_disturbs_nobody(
     bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from kbroker.client.delivery import Batch, Delivery
-from kbroker.client.errors import TimedOut
+from kbroker.client.errors import IllegalState, TimedOut
 from kbroker.client.table_delivery import RowRange, TableDelivery
 
 
@@ -61,3 +61,19 @@ def test_a_loop_that_is_closed_before_the_delivery_comes_is_left_alone(
 def test_waiting_with_a_limit_ends_and_says_so() -> None:
     with pytest.raises(TimedOut, match=r"not acknowledged within 0\.01 s"):
         Delivery(batch_of_three(), 0, 5).result(0.01)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_thread_that_tells_the_outcome_is_not_left_to_wait_for_it(
+    make: Callable[[Batch], Delivery | TableDelivery],
+) -> None:
+    batch = batch_of_three()
+    batch.thread = threading.get_ident()
+    delivery = make(batch)
+    for wait in (delivery.result, delivery.exception):
+        with pytest.raises(IllegalState, match=r"await it, or use add_done_callback"):
+            wait(60)
+    with pytest.raises(TimedOut):
+        delivery.exception(0)
+    batch.finish(40)
+    assert delivery.exception() is None
