@@ -10,15 +10,17 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from kbroker.protocol.primitives import uuid_to_text
 from kbroker.segment import checkpoints, names
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_dir import LogDir, LogDirError
-from kbroker.segment.log_move import is_same_log
+from kbroker.segment.log_move import is_part_of
 from kbroker.segment.log_table import Key, LogTable
 from kbroker.segment.names import FolderName
 from kbroker.segment.recovery import KnownOffsets, LogSetup, open_log
@@ -47,6 +49,8 @@ class LogLoading:
         self._bury = bury
         self._config_of = config_of
         self._threads_per_dir = threads_per_dir
+        self._adding = threading.Lock()
+        """Held while a log is compared with another of its partition."""
 
     def run(self) -> None:
         """Open all logs; a directory whose disk fails goes offline. Raises LogDirError."""
@@ -116,20 +120,33 @@ class LogLoading:
             clean, points.get(key, 0), starts.get(key, 0), watermarks.get(key), dirty.get(key), directory.has_lost_power
         )
         opened = open_log(self._setup(directory.path), path, *key, self._config_of(parsed.topic), known)
-        present = self._table.add(key, opened, bool(parsed.mark))
-        if present is not opened:
-            self._settle_duplicate(present, opened, bool(parsed.mark))
+        with self._adding:
+            self._add(key, opened, bool(parsed.mark))
 
-    def _settle_duplicate(self, known: Log, other: Log, is_future: bool) -> None:
-        """A crash between the two renames at the end of a move leaves two logs that are the same: either will do.
+    def _add(self, key: Key, opened: Log, is_future: bool) -> None:
+        """Add a log; of two of the same partition the one goes that has nothing of its own.
 
-        Of two copies on their way, which a directory that was away may bring back, either can be given up.
+        A crash between the two renames at the end of a move leaves two, of which one may have lost its end with the
+        power. Of two copies on their way, which a directory that was away may bring back, either can be given up.
         """
-        if not is_future and not is_same_log(known, other):
-            places = f"{other.directory} and {known.directory}"
+        present = self._table.add(key, opened, is_future)
+        if present is opened:
+            return
+        if is_future or is_part_of(opened, present):
+            kept, gone = present, opened
+        elif is_part_of(present, opened):
+            self._table.remove(key)
+            kept, gone = self._table.add(key, opened), present
+        else:
+            places = " and ".join(_what_is_where(each) for each in (opened, present))
             raise LogDirError(f"{places} hold the same partition; remove the one that is not wanted")
-        log.warning("%s goes: %s is the same, or another copy on its way", other.directory, known.directory)
-        self._bury(other, 0)
+        log.warning("%s goes: %s has the same, or it is another copy on its way", gone.directory, kept.directory)
+        self._bury(gone, 0)
+
+
+def _what_is_where(found: Log) -> str:
+    topic_id, last_offset = uuid_to_text(found.topic_id), found.log_end_offset - 1
+    return f"{found.directory} (topic id {topic_id}, offsets {found.log_start_offset} to {last_offset})"
 
 
 def _until_slow(folders: Iterator[str]) -> Iterator[str]:

@@ -342,16 +342,41 @@ class LogManager:
                 self.mark_offline(path, error)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, problem)
 
-    def delete(self, topic: str, partition: int) -> None:
-        """Take the log away: its folder is renamed `-delete` at once and removed after file.delete.delay.ms."""
-        self.drop_future(topic, partition)
+    def delete(self, keys: Iterable[Key]) -> dict[Key, KafkaError]:
+        """Take logs away: folders are renamed `-delete` at once and removed after file.delete.delay.ms; what failed.
+
+        The names are on disk when this returns: one that came back would be taken for the log of the next topic that
+        has it. Of many logs call it once.
+        """
+        failed: dict[Key, KafkaError] = {}
+        gone: dict[str, list[Key]] = {}
+        for key in keys:
+            try:
+                log_dir = self._delete(key)
+            except KafkaError as error:
+                failed[key] = error
+            else:
+                gone.setdefault(log_dir, []).append(key)
+        for log_dir in filter(None, gone):
+            try:
+                self._files.sync_folder(log_dir)
+            except OSError as error:
+                self.mark_offline(log_dir, error)
+                problem = f"the log directory {log_dir} failed while logs were deleted: {error.strerror or error}"
+                failed |= dict.fromkeys(gone[log_dir], KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, problem))
+        return failed
+
+    def _delete(self, key: Key) -> str:
+        """In which directory the log was that is gone; empty if there is none."""
+        self.drop_future(*key)
         with self._move_lock:
-            gone = self.table.remove((topic, partition))
+            gone = self.table.remove(key)
             if gone is None:
-                return
-            self._last_flush.pop((topic, partition), None)
+                return ""
+            self._last_flush.pop(key, None)
             self._bury(gone, gone.config.file_delete_delay_ms)
-        log.info("%s-%d: deleted, its files go in %d ms", topic, partition, gone.config.file_delete_delay_ms)
+        log.info("%s: deleted, its files go in %d ms", gone.name, gone.config.file_delete_delay_ms)
+        return gone.log_dir
 
     def _bury(self, gone: Log, delay_ms: int) -> None:
         """Mark the folder of a log that nobody uses any more, and remove it later."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 
 from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.segment import names
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import MAX_LONG
@@ -90,7 +91,7 @@ def finish_copy(current: Log, future: Log) -> bool:
         current.first_dirty_offset = clean_up_to
         try:
             marked = names.marked_folder_name(current.topic, current.partition, "delete")
-            future.rename_folder(f"{future.log_dir}/{marked}")
+            future.rename_folder(f"{future.log_dir}/{marked}", sync=True)  # before anything more is appended
         except KafkaError as error:
             log.warning("%s; what it moved from stays behind: remove that folder before the next start", error.message)
         return True
@@ -105,8 +106,14 @@ def _clean_part_of_copy(current: Log, future: Log) -> int | None:
     return max((start for start in starts if start <= min(mine, theirs)), default=starts[0])
 
 
-def is_same_log(one: Log, other: Log) -> bool:
-    """Whether two logs hold the same, as far as topic, epochs and ends can tell."""
-    if one.topic_id != other.topic_id or one.latest_epoch != other.latest_epoch:
+def is_part_of(one: Log, other: Log) -> bool:
+    """Whether a log has nothing that another has not, as far as topic, epochs and ends can tell.
+
+    What has the same leader epoch was written by the same leader. A log whose id did not reach the disk may be any.
+    """
+    if ZERO_UUID not in (one.topic_id, other.topic_id) and one.topic_id != other.topic_id:
         return False
-    return one.log_end_offset == other.log_end_offset
+    if one.latest_epoch < 0:
+        return not one.size or (one.latest_epoch, one.log_end_offset) == (other.latest_epoch, other.log_end_offset)
+    epoch, end_offset = other.offset_for_leader_epoch(one.latest_epoch)
+    return epoch == one.latest_epoch and one.log_end_offset <= end_offset

@@ -291,17 +291,10 @@ class Leadership:
         loop = asyncio.get_running_loop()
         failed: dict[Key, ErrorCode] = {}
         for portion in _portions(doomed):
-            failed |= await loop.run_in_executor(self._manager.workers.upkeep, self._delete_in_thread, portion)
-        return failed
-
-    def _delete_in_thread(self, keys: Sequence[Key]) -> dict[Key, ErrorCode]:
-        failed = {}
-        for topic, partition in keys:
-            try:
-                self._manager.logs.delete(topic, partition)
-            except KafkaError as error:
-                log.error("%s-%d: %s", topic, partition, error)
-                failed[topic, partition] = error.code
+            errors = await loop.run_in_executor(self._manager.workers.upkeep, self._manager.logs.delete, portion)
+            for key, error in errors.items():
+                log.error("%s-%d: %s", *key, error)
+                failed[key] = error.code
         return failed
 
 

@@ -298,6 +298,54 @@ def test_a_power_loss_at_any_rename_of_a_move_leaves_the_log_in_one_directory(
     again.shutdown()
 
 
+def test_a_power_loss_soon_after_a_move_leaves_the_log_where_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its former folder, back under its name, would be another log of the partition once this one has grown."""
+    platter = Platter.below(monkeypatch)
+    manager = manager_of(tmp_path / "a", tmp_path / "b")
+    log = manager.create("orders", 0, TOPIC_ID, SMALL, log_dir=str(tmp_path / "a"))
+    fill(log, 20)
+    log.flush()
+    future = manager.create_future("orders", 0, str(tmp_path / "b"))
+    assert future is not None
+    copy_portion(log, future, 1 << 20)
+    assert manager.finish_move("orders", 0, future)
+    fill(log, 2)
+    log.flush()
+    for name in ("a", "b"):
+        platter.restore(tmp_path / name, tmp_path / f"{name}-after")
+    assert not (tmp_path / "a-after" / "orders-0").exists()
+    again = manager_of(tmp_path / "a-after", tmp_path / "b-after")
+    assert again.logs["orders", 0].log_end_offset == 22
+    again.shutdown()
+    manager.shutdown()
+
+
+def test_a_log_that_was_deleted_does_not_come_back_beside_the_next_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platter = Platter.below(monkeypatch)
+    manager = manager_of(tmp_path / "a", tmp_path / "b")
+    for partition in range(5):
+        fill(manager.create("orders", partition, TOPIC_ID, SMALL, log_dir=str(tmp_path / "a")), 2)
+        manager.logs["orders", partition].flush()
+    synced: list[str] = []
+    sync_folder = Files.sync_folder
+    monkeypatch.setattr(Files, "sync_folder", lambda self, path: (synced.append(path), sync_folder(self, path)))
+    assert manager.delete([("orders", partition) for partition in range(5)]) == {}
+    assert synced == [str(tmp_path / "a")], "one sync for all"
+    log = manager.create("orders", 0, bytes(15) + b"n", SMALL, log_dir=str(tmp_path / "b"))
+    fill(log, 3)
+    log.flush()
+    for name in ("a", "b"):
+        platter.restore(tmp_path / name, tmp_path / f"{name}-after")
+    again = manager_of(tmp_path / "a-after", tmp_path / "b-after")
+    assert {key: each.log_end_offset for key, each in again.logs.items()} == {("orders", 0): 3}
+    again.shutdown()
+    manager.shutdown()
+
+
 def test_segments_that_are_closed_reach_the_disk_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     platter, manager, log = in_use(tmp_path, monkeypatch)
     fill(log, 40)

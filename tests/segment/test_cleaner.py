@@ -94,7 +94,7 @@ def test_a_damaged_log_is_left_alone_and_the_others_go_on(tmp_path: Path) -> Non
     until(lambda: len(values(manager.logs["good", 0])) == 1)
     until(lambda: cleaner.uncleanable == ["bad-0"])
     assert path.read_bytes() == data
-    manager.delete("bad", 0)
+    manager.delete([("bad", 0)])
     until(lambda: not cleaner.uncleanable)
     fill(manager.create("bad", 0, bytes(15) + b"n", COMPACTED))
     until(lambda: len(values(manager.logs["bad", 0])) == 1)
@@ -126,7 +126,7 @@ def test_deleting_a_log_does_not_wait_for_its_compaction(tmp_path: Path) -> None
     assert are_nicer("log-cleaner")
     begun = time.monotonic()
     for topic in ("orders", "other"):
-        manager.delete(topic, 0)
+        manager.delete([(topic, 0)])
     assert time.monotonic() - begun < 10
     cleaner.stop()
     assert not manager.offline_dirs

@@ -158,7 +158,7 @@ def test_a_deleted_log_makes_room_at_once_and_its_files_go_later(tmp_path: Path)
     clock = Clock()
     manager = start(tmp_path, clock=clock)
     fill(manager.create("orders", 0, TOPIC_ID), 3)
-    manager.delete("orders", 0)
+    manager.delete([("orders", 0)])
     (folder,) = [path for path in tmp_path.iterdir() if path.name.endswith("-delete")]
     assert manager.create("orders", 0, bytes(15) + b"n").log_end_offset == 0
     manager.run_due(clock.now)
@@ -166,10 +166,30 @@ def test_a_deleted_log_makes_room_at_once_and_its_files_go_later(tmp_path: Path)
     clock.now += 60_000
     manager.run_due(clock.now)
     assert not folder.exists()
-    manager.delete("orders", 0)
+    manager.delete([("orders", 0)])
     manager.shutdown()
     start(tmp_path).shutdown()
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+def test_where_a_deletion_does_not_reach_the_disk_it_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = start(tmp_path / "a", tmp_path / "b")
+    for partition, name in enumerate("ab"):
+        manager.create("orders", partition, TOPIC_ID, log_dir=str(tmp_path / name))
+    sync_folder = Files.sync_folder
+
+    def fail(files: Files, path: str) -> None:
+        if path == str(tmp_path / "a"):
+            raise OSError(errno.EIO, "I/O error", path)
+        sync_folder(files, path)
+
+    monkeypatch.setattr(Files, "sync_folder", fail)
+    failed = manager.delete([("orders", partition) for partition in range(3)])
+    assert {key: error.code for key, error in failed.items()} == {("orders", 0): ErrorCode.KAFKA_STORAGE_ERROR}
+    assert manager.live_dirs == [str(tmp_path / "b")]
+    manager.shutdown()
 
 
 def test_regular_work_writes_checkpoints_and_removes_old_segments(tmp_path: Path) -> None:
@@ -230,7 +250,7 @@ def test_regular_work_goes_on_when_the_clock_is_set(tmp_path: Path, set_by_ms: i
     manager.create("old", 0, TOPIC_ID)
     for _ in range(3):
         steady = manager.run_due(steady)
-    manager.delete("old", 0)
+    manager.delete([("old", 0)])
     fill(log, 3)
     clock.now += set_by_ms
     before = log.has_pending

@@ -14,7 +14,7 @@ from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.segment.files import Files
 from kbroker.segment.log import AppendOrigin, Log
 from kbroker.segment.log_config import LogConfig
-from kbroker.segment.log_move import FINAL_BYTES, align, copy_portion, finish_copy, is_same_log
+from kbroker.segment.log_move import FINAL_BYTES, align, copy_portion, finish_copy, is_part_of
 from kbroker.segment.names import marked_folder_name, parse_folder_name
 from kbroker.segment.recovery import create_log
 from tests.crash.faults import FaultyFiles
@@ -289,11 +289,29 @@ def test_a_damaged_batch_is_never_copied(tmp_path: Path) -> None:
     move.future.close()
 
 
-def test_logs_are_the_same_by_epoch_and_end(tmp_path: Path) -> None:
+def test_a_log_is_a_part_of_another_by_epochs_and_ends(tmp_path: Path) -> None:
     move = Move(tmp_path)
-    fill(move.current, 3, epoch=1)
-    assert not is_same_log(move.current, move.future)
+    one, other = move.future, move.current
+    fill(other, 3, epoch=1)
+    assert (is_part_of(one, other), is_part_of(other, one)) == (True, False)  # it is empty
     move.copy()
-    assert is_same_log(move.current, move.future)
+    assert (is_part_of(one, other), is_part_of(other, one)) == (True, True)
+    fill(other, 2, epoch=2)
+    assert (is_part_of(one, other), is_part_of(other, one)) == (True, False)
+    fill(one, 1, epoch=3)
+    assert (is_part_of(one, other), is_part_of(other, one)) == (False, False)
+    other.close()
+    one.close()
+
+
+@pytest.mark.parametrize(("topic_id", "is_part"), [(bytes(16), True), (bytes(15) + b"n", False)])
+def test_a_log_of_another_topic_is_no_part_and_one_without_an_id_may_be(
+    tmp_path: Path, topic_id: bytes, is_part: bool
+) -> None:
+    move = Move(tmp_path)
+    fill(move.current, 3)
+    move.copy()
+    move.future.topic_id = topic_id
+    assert is_part_of(move.future, move.current) is is_part
     move.current.close()
     move.future.close()

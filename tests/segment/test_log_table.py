@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.primitives import uuid_to_text
 from kbroker.segment import checkpoints
 from kbroker.segment.files import Files
 from kbroker.segment.log_dir import LogDirError
@@ -53,7 +54,7 @@ def test_a_log_is_made_where_it_was_asked_for_beforehand(tmp_path: Path) -> None
     manager = start(tmp_path / "a", tmp_path / "b")
     manager.prefer("orders", 0, str(tmp_path / "b"))
     assert manager.create("orders", 0, TOPIC_ID).log_dir == str(tmp_path / "b")
-    manager.delete("orders", 0)
+    manager.delete([("orders", 0)])
     assert manager.create("orders", 0, TOPIC_ID).log_dir == str(tmp_path / "a"), "it is asked for once"
     manager.shutdown()
 
@@ -121,7 +122,7 @@ def test_a_deleted_log_takes_its_copy_with_it(tmp_path: Path) -> None:
     manager = start(tmp_path / "a", tmp_path / "b")
     manager.create("orders", 0, TOPIC_ID)
     manager.create_future("orders", 0, str(tmp_path / "b"))
-    manager.delete("orders", 0)
+    manager.delete([("orders", 0)])
     assert dirs_of(manager) == {"a": [], "b": []}
     assert all(name.endswith("-delete") for name in folders(tmp_path / "a") + folders(tmp_path / "b"))
     manager.shutdown()
@@ -142,15 +143,40 @@ def test_a_crash_between_the_last_two_renames_of_a_move_is_recovered_from(tmp_pa
     manager.shutdown()
 
 
-def test_two_different_logs_of_one_partition_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("grows", ["a", "b"])
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_of_two_logs_of_one_partition_that_stays_which_has_all_of_the_other(
+    tmp_path: Path, grows: str, epoch: int
+) -> None:
+    manager = start(tmp_path / "a")
+    fill(manager.create("orders", 0, TOPIC_ID), 3)
+    manager.shutdown()
+    start(tmp_path / "b").shutdown()
+    shutil.copytree(tmp_path / "a" / "orders-0", tmp_path / "b" / "orders-0")
+    manager = start(tmp_path / grows)
+    fill(manager.logs["orders", 0], 2, epoch=epoch)
+    manager.shutdown()
+    manager = start(tmp_path / "a", tmp_path / "b")
+    log = manager.logs["orders", 0]
+    assert (log.log_dir, log.log_end_offset) == (str(tmp_path / grows), 5)
+    assert sum(len(each.logs) for each in manager.describe()) == 1
+    assert folders(tmp_path / ("b" if grows == "a" else "a")) == []
+    manager.shutdown()
+
+
+def test_two_logs_of_one_partition_that_both_have_something_are_refused_and_named(tmp_path: Path) -> None:
+    ids = {"a": TOPIC_ID, "b": bytes(15) + b"n"}
     for name, batches in (("a", 3), ("b", 4)):
         manager = start(tmp_path / name)
-        fill(manager.create("orders", 0, TOPIC_ID), batches)
+        fill(manager.create("orders", 0, ids[name]), batches)
         manager.shutdown()
     manager = LogManager([tmp_path / "a", tmp_path / "b"])
     manager.open(1, "n1-C8GQvSGOSPdVHP5ZRkw")
-    with pytest.raises(LogDirError, match="hold the same partition"):
+    with pytest.raises(LogDirError, match="hold the same partition") as caught:
         manager.load()
+    for name, end in (("a", 3), ("b", 4)):
+        text = f"{tmp_path / name / 'orders-0'} (topic id {uuid_to_text(ids[name])}, offsets 0 to {end - 1})"
+        assert text in str(caught.value)
     manager.abandon()
 
 

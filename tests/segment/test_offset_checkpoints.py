@@ -88,7 +88,7 @@ def test_what_was_not_flushed_nor_replicated_is_cut_without_writing(tmp_path: Pa
 
 def test_a_new_log_has_nothing_of_a_former_one_of_its_name(tmp_path: Path) -> None:
     manager = flushed(tmp_path)
-    manager.delete(*KEY)
+    manager.delete([KEY])
     manager.create(*KEY, bytes(15) + b"n", SMALL)
     assert written(tmp_path) == [None] * 4
     manager.abandon()
