@@ -223,8 +223,8 @@ class LogSegment:
     ) -> bool:
         """Whether a chunk that comes now belongs into a new segment (storage.md 8)."""
         own_size = self.size
-        if own_size > config.segment_bytes - size:
-            return own_size > 0
+        if own_size and own_size > config.segment_bytes - size:
+            return True
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if own_size:

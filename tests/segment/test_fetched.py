@@ -8,7 +8,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import stamp, write_crc
 from kbroker.segment.fetched import check_fetched, cut_into_lots
 from kbroker.segment.log_config import LogConfig
-from tests.segment.batches import NOW, batch, new_log, old_messages
+from tests.segment.batches import NOW, batch, new_log, old_messages, reopen
 
 
 def at(offset: int, count: int = 1) -> bytearray:
@@ -91,3 +91,15 @@ def test_a_follower_takes_messages_of_old_as_they_are(tmp_path: Path) -> None:
     assert log.active_segment.index.count > 3
     assert log.latest_epoch == -1
     log.close()
+
+
+def test_a_batch_too_large_for_a_segment_starts_one_where_the_empty_one_cannot_hold_its_offset(tmp_path: Path) -> None:
+    log = new_log(tmp_path, LogConfig(segment_bytes=10, index_interval_bytes=0))
+    gap = (1 << 31) + 5
+    for offset in (gap, gap + 1):
+        log.append_as_follower(at(offset), NOW)
+    assert [segment.base_offset for segment in log.segments] == [0, gap, gap + 1]
+    log.close()
+    again = reopen(tmp_path, LogConfig(segment_bytes=10))
+    assert again.log_end_offset == gap + 2
+    again.close()
