@@ -60,6 +60,7 @@ def run(
     with _unknown_when_it_fails():
         _need_numpy()
     _mute_clients()
+    from kbroker.verify.nemesis import make_nemesis
     from kbroker.verify.runner import Plan, run_test
 
     chosen = random.randrange(1_000_000) if seed is None else seed
@@ -81,7 +82,9 @@ def run(
     )
     folder = out or Path(f"verify-{workload}-{time.strftime('%Y%m%d-%H%M%S')}")
     with _unknown_when_it_fails():
-        run_test(plan, folder, lambda text: print(text, file=sys.stderr, flush=True))
+        breaks = make_nemesis(nemesis, chosen)
+        _check_reach(bootstrap)
+        run_test(plan, folder, lambda text: print(text, file=sys.stderr, flush=True), breaks)
         _judge(folder, edn)
 
 
@@ -106,7 +109,7 @@ def _unknown_when_it_fails(status: int = UNKNOWN_STATUS) -> Iterator[None]:
     Where one was found before, that is what `status` goes on saying.
     """
     from kbroker.cli import leave_quietly
-    from kbroker.cli.errors import one_line
+    from kbroker.cli.errors import one_line, with_next_step
     from kbroker.verify.clients import ClientProblem, LibraryMissing
     from kbroker.verify.history import DamagedHistory
     from kbroker.verify.hooks import HookFailed
@@ -124,13 +127,23 @@ def _unknown_when_it_fails(status: int = UNKNOWN_STATUS) -> Iterator[None]:
         if line is None:
             traceback.print_exc()
             line = f"the test itself failed: {type(error).__name__}: {error}"
-        print(f"kbroker: {line}", file=sys.stderr)
+        print(f"kbroker: {with_next_step(error, line)}", file=sys.stderr)
         raise typer.Exit(status) from error
 
 
 def _mute_clients() -> None:
     """Processes crash on purpose; what our clients have to say about that is no news."""
     logging.getLogger("kbroker.client").addHandler(logging.NullHandler())
+
+
+def _check_reach(bootstrap: str) -> None:
+    """Say at once that no broker is there: clients that outlast faults go on trying for a minute."""
+    from kbroker.cli.admin import check_reach
+    from kbroker.client.errors import ConfigurationError
+
+    # Settings may be librdkafka's own, which it alone can judge.
+    with contextlib.suppress(ConfigurationError):
+        check_reach(bootstrap)
 
 
 def _need_numpy() -> None:

@@ -98,6 +98,7 @@ def run_test(plan: Plan, folder: Path, say: Callable[[str], None], nemesis: Neme
         clients = make_library(plan.client, bootstrap, plan.settings)
         with (folder / HISTORY_FILE).open("w") as file:
             patient = make_library(plan.client, bootstrap, plan.settings, PATIENT)
+            say(f"making {plan.topics} topics of {plan.partitions} partitions on {plan.bootstrap}")
             trial = _prepare(plan, clients, patient, Recorder(file))
             say(f"{plan.workload} on {', '.join(trial.topics)} for {plan.seconds:g} s, seed {plan.seed}")
             _work(plan, trial, nemesis, say)

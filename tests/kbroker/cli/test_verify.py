@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from kbroker.verify.history import write_history
+from kbroker.verify.runner import TrialFailed
 from tests.kbroker.cli.commands import kbroker
 from tests.kbroker.verify.edits import EDITS
 from tests.kbroker.verify.simulated import healthy
@@ -111,6 +112,24 @@ def test_what_is_no_history_is_named_and_its_status_is_that_nobody_knows(tmp_pat
     done = kbroker("verify", "check", str(tmp_path))
     assert done.returncode == 2
     assert "line 1 is no event of a history" in done.stderr
-    done = kbroker("verify", "--nemesis", str(tmp_path / "none.yaml"), "--out", str(tmp_path / "out"))
+    done = kbroker(
+        "verify", "-b", "127.0.0.1:1", "--nemesis", str(tmp_path / "none.yaml"), "--out", str(tmp_path / "out")
+    )
     assert done.returncode == 2
     assert "the nemesis is none, proxy or a YAML file" in done.stderr
+
+
+@pytest.mark.parametrize("client", ["confluent", "kbroker"])
+def test_where_no_broker_is_that_is_said_at_once_and_nothing_is_left(tmp_path: Path, client: str) -> None:
+    done = kbroker("verify", "-b", "127.0.0.1:1", "--client", client, "--out", str(tmp_path / "out"))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "no connection to 127.0.0.1:1" in done.stderr
+    assert "kbroker dev starts one here" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_of_librdkafkas_own_are_left_to_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    runs = Mock(side_effect=TrialFailed("it came so far"))
+    monkeypatch.setattr("kbroker.verify.runner.run_test", runs)
+    done = kbroker("verify", "-b", "127.0.0.1:1", "-X", "socket.nagle.disable=true", "--out", str(tmp_path / "out"))
+    assert (done.returncode, done.stderr) == (2, "kbroker: it came so far\n")
