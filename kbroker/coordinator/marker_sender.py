@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from time import monotonic
@@ -40,8 +40,9 @@ MOST_PER_REQUEST = 1000
 """Partitions; what is left goes with the next request."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 ABSENT_S = 5.0
-"""How long a partition may be missing in the metadata before it counts as deleted: a broker that has just become the
-coordinator may hear of it later than of its own part."""
+"""For so long after a broker has become the coordinator a partition may be missing in its metadata: it may hear of it
+later than of its own part. After that each was known when it was added, and one that is missing has been deleted: its
+marker must not wait until the name belongs to another topic."""
 
 
 class Reaction(Enum):
@@ -77,6 +78,8 @@ class Ending:
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
+    coordinated_since: float
+    """Since when this broker is the coordinator: a time of `monotonic`, in seconds."""
     partitions: set[Key]
     """Those that have no marker yet."""
     done: Callable[[], None]
@@ -85,7 +88,6 @@ class Ending:
     """By which it is ended: from 2 on the epoch is the one after that of the transaction (KIP-1228)."""
     is_over: bool = False
     """Done, given up, or not ours any more: nothing is sent."""
-    absent_since: dict[Key, float] = field(default_factory=dict)
     pause_s: float = FIRST_PAUSE_S
     """Before the next try of what cannot be brought on its way."""
 
@@ -176,7 +178,6 @@ class MarkerSender:
         if found is None:
             self._route_absent(ending, key)
             return
-        ending.absent_since.pop(key, None)
         if found.leader == self._broker_id:
             self._local.write_marker(ending, key, lambda error: self.settle(ending, key, error))
             return
@@ -193,8 +194,7 @@ class MarkerSender:
         queue.put((ending, key))
 
     def _route_absent(self, ending: Ending, key: Key) -> None:
-        since = ending.absent_since.setdefault(key, monotonic())
-        if monotonic() - since < ABSENT_S:
+        if monotonic() - ending.coordinated_since < ABSENT_S:
             self.park([(ending, key)])
         else:
             log.info("%s-%d is gone: transaction %s ends without it", *key, ending.transactional_id)

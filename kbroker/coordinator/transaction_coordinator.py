@@ -21,6 +21,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
@@ -75,6 +76,8 @@ class TransactionsPartition(OwnedPartition):
     transactions: dict[str, Transaction] = field(default_factory=dict)
     endings: dict[str, Ending] = field(default_factory=dict)
     """Whose markers are being written."""
+    since: float = field(default_factory=monotonic)
+    """When this broker became the coordinator."""
 
 
 class Features(Protocol):
@@ -460,6 +463,7 @@ class TransactionCoordinator:
             record.producer_epoch,
             record.state is PREPARE_COMMIT,
             owned.leader_epoch,
+            owned.since,
             set(record.partitions),
             done,
             record.client_version,

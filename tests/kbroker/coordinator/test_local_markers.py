@@ -18,7 +18,7 @@ from tests.kbroker.network.serving import until
 
 
 def ending(*, commit: bool = True, coordinator_epoch: int = 4, version: int = 0) -> Ending:
-    return Ending("id", 7, 2, commit, coordinator_epoch, {(TOPIC, 0)}, lambda: None, version)
+    return Ending("id", 7, 2, commit, coordinator_epoch, 0.0, {(TOPIC, 0)}, lambda: None, version)
 
 
 def noting(told: list[tuple[int, ErrorCode]], partition: int) -> Callable[[ErrorCode], None]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from math import inf
 from struct import unpack_from
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from tests.fixtures.streams import stop_listening
 
 US, OTHER, THIRD = 1, 2, 3
 TIMEOUT = 30.0
+LONG_AGO = -inf
 
 Answering = Callable[[Key], ErrorCode]
 
@@ -134,6 +137,8 @@ class Cluster:
         self.local = Local()
         self.other, self.third = PlayedBroker(), PlayedBroker()
         self.done: list[str] = []
+        self.since = LONG_AGO
+        """When this broker became the coordinator."""
         self.sender = MarkerSender(US, self.metadata, "INTERNAL", self.local, 60_000)
 
     async def start(self) -> None:
@@ -150,7 +155,7 @@ class Cluster:
         self.metadata._wake()
 
     def send(self, *keys: Key, name: str = "id", producer_id: int = 7, commit: bool = True) -> Ending:
-        ending = Ending(name, producer_id, 2, commit, 5, set(keys), lambda: self.done.append(name))
+        ending = Ending(name, producer_id, 2, commit, 5, self.since, set(keys), lambda: self.done.append(name))
         self.sender.send(ending)
         return ending
 
@@ -206,9 +211,9 @@ async def test_a_broker_that_knows_of_epochs_for_each_transaction_is_told_which_
 ) -> None:
     cluster.other.newest = newest
     cluster.lead(OTHER, 0)
-    ending = Ending("id", 7, 2, True, 5, set(keys(0)), lambda: cluster.done.append("id"), transaction_version=2)
+    ending = Ending("id", 7, 2, True, 5, LONG_AGO, set(keys(0)), lambda: None, transaction_version=2)
     cluster.sender.send(ending)
-    await cluster.until(lambda: cluster.done)
+    await cluster.until(lambda: ending.is_over)
     (request,) = cluster.other.requests
     assert [marker.transaction_version for marker in request.markers] == [told]
 
@@ -304,7 +309,10 @@ async def test_a_marker_waits_for_a_leader(cluster: Cluster) -> None:
     await cluster.until(lambda: cluster.done)
 
 
-async def test_a_partition_that_stays_away_counts_as_deleted(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_has_just_become_the_coordinator_waits_for_what_it_may_not_have_heard_of(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.since = monotonic()
     cluster.send(*keys(0), name="late")
     await asyncio.sleep(0.1)
     assert cluster.done == []
@@ -315,6 +323,14 @@ async def test_a_partition_that_stays_away_counts_as_deleted(cluster: Cluster, m
     cluster.send(*keys(9), name="gone")
     await cluster.until(lambda: cluster.done == ["late", "gone"])
     assert cluster.local.written == keys(0)
+
+
+async def test_no_marker_of_a_deleted_topic_waits_for_the_next_of_its_name(cluster: Cluster) -> None:
+    cluster.send(*keys(0))
+    await cluster.until(lambda: cluster.done)
+    cluster.lead(US, 0)
+    await asyncio.sleep(0.1)
+    assert cluster.local.written == []
 
 
 async def test_a_marker_that_fails_unexpectedly_is_tried_again_and_keeps_no_other_from_its_way(
@@ -339,7 +355,7 @@ async def test_a_marker_that_fails_unexpectedly_is_tried_again_and_keeps_no_othe
     def fail() -> None:
         raise ValueError("nobody expects this")
 
-    cluster.sender.send(Ending("raises", 3, 0, True, 0, {("t", 2)}, fail))
+    cluster.sender.send(Ending("raises", 3, 0, True, 0, LONG_AGO, {("t", 2)}, fail))
     cluster.send(*keys(3), name="behind", producer_id=4)
     await cluster.until(lambda: cluster.done[2:] == ["behind"])
 
