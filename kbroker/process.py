@@ -28,7 +28,7 @@ from kbroker.descriptors import raise_descriptor_limit
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.config_def import ConfigError
 from kbroker.replica import turns
-from kbroker.stop_signals import insists, stop_signals
+from kbroker.stop_signals import StopRequests, stop_signals
 
 log = logging.getLogger(__name__)
 
@@ -80,10 +80,10 @@ def run(properties: Mapping[str, str], ready_file: Path | None = None) -> int:
 
 
 async def _live(config: BrokerConfig, ready_file: Path | None, watchdog: Watchdog) -> int:
-    stop, received = asyncio.Event(), list[int]()
+    stop, requests = asyncio.Event(), StopRequests()
     loop = asyncio.get_running_loop()
     for number in stop_signals():
-        loop.add_signal_handler(number, _on_signal, stop, received, number)
+        loop.add_signal_handler(number, _on_signal, stop, requests, number)
     stopping = asyncio.create_task(stop.wait())
     broker = await _started(config, stopping, watchdog)
     if broker is None:
@@ -134,9 +134,8 @@ async def _started(config: BrokerConfig, stopping: asyncio.Task[Any], watchdog: 
             return broker
 
 
-def _on_signal(stop: asyncio.Event, received: list[int], number: signal.Signals) -> None:
-    received.append(number)
-    if insists(received):
+def _on_signal(stop: asyncio.Event, requests: StopRequests, number: signal.Signals) -> None:
+    if requests.add(number):
         log.warning("second %s: ending at once", number.name)
         os._exit(128 + number)
     stop.set()

@@ -20,7 +20,7 @@ from kbroker.dev.cluster import DevCluster, DevClusterError, StopRequested
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
 from kbroker.dev.stand_in_zookeeper import StandInError
 from kbroker.dev.zookeepers import EMBEDDED, STAND_IN
-from kbroker.stop_signals import insists, stop_signals
+from kbroker.stop_signals import StopRequests, stop_signals
 
 ZOOKEEPERS = {None: "ZooKeeper", EMBEDDED: "embedded ZooKeeper", STAND_IN: "stand-in for ZooKeeper"}
 WATCH_SECONDS = 0.2
@@ -129,20 +129,20 @@ class Watch:
 
 
 @contextlib.contextmanager
-def _stop_signals(cluster: DevCluster) -> Iterator[list[int]]:
-    """Collect signals that stop in the list; who asks twice ends everything at once."""
-    received: list[int] = []
+def _stop_signals(cluster: DevCluster) -> Iterator[StopRequests]:
+    """Signals that stop the cluster; who asks twice ends everything at once."""
+    requests = StopRequests()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        received.append(number)
+        insists = requests.add(number)
         cluster.request_stop()
-        if insists(received):
+        if insists:
             # Children end with their parent.
             os._exit(128 + number)
 
     before = {number: signal.signal(number, on_signal) for number in stop_signals()}
     try:
-        yield received
+        yield requests
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from kbroker import process
-from kbroker.stop_signals import insists, stop_signals
+from kbroker.stop_signals import TOGETHER_S, StopRequests, stop_signals
 
 
 def test_a_closed_terminal_stops_a_server_unless_nohup_has_it_ignored() -> None:
@@ -21,15 +21,31 @@ def test_a_closed_terminal_stops_a_server_unless_nohup_has_it_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_only_who_asks_twice_by_hand_insists() -> None:
-    hang_up, interrupt, terminate = signal.SIGHUP, signal.SIGINT, signal.SIGTERM
-    assert insists([interrupt, interrupt])
-    assert insists([terminate, hang_up, interrupt])
-    assert not insists([hang_up, hang_up])
-    for first in (interrupt, terminate):
-        assert not insists([first])
-        assert not insists([first, hang_up])
-        assert not insists([hang_up, first])
+HANG_UP, INTERRUPT, TERMINATE = signal.SIGHUP, signal.SIGINT, signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("received", "insists"),
+    [
+        ([(0.0, INTERRUPT)], False),
+        ([(0.0, INTERRUPT), (TOGETHER_S, INTERRUPT)], True),
+        ([(0.0, TERMINATE), (1.0, HANG_UP), (2.0, INTERRUPT)], True),
+        ([(0.0, TERMINATE), (0.01, TERMINATE)], False),  # passed on to a child and to its group
+        ([(0.0, TERMINATE), (0.01, TERMINATE), (TOGETHER_S, TERMINATE)], True),
+        ([(0.0, HANG_UP), (1.0, HANG_UP)], False),
+        ([(0.0, TERMINATE), (1.0, HANG_UP)], False),
+        ([(0.0, HANG_UP), (1.0, TERMINATE)], False),
+    ],
+)
+def test_only_who_asks_twice_by_hand_insists(received: list[tuple[float, signal.Signals]], insists: bool) -> None:
+    now = 0.0
+    requests = StopRequests(lambda: now)
+    told = []
+    assert not requests
+    for now, number in received:  # noqa: B007 - the clock reads it
+        told.append(requests.add(number))
+    assert requests
+    assert told == [*[False] * (len(received) - 1), insists]
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
@@ -38,10 +54,12 @@ def test_a_broker_whose_terminal_was_closed_ends_in_order_at_the_first_request(
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr("os._exit", ended.append)
-    stop, received = asyncio.Event(), list[int]()
+    now = 0.0
+    stop, requests = asyncio.Event(), StopRequests(lambda: now)
     for number in (signal.SIGHUP, first, signal.SIGHUP):
-        process._on_signal(stop, received, number)
+        process._on_signal(stop, requests, number)
     assert stop.is_set()
     assert ended == []
-    process._on_signal(stop, received, signal.SIGTERM)
+    now = 1.0
+    process._on_signal(stop, requests, signal.SIGTERM)
     assert ended == [128 + signal.SIGTERM]
