@@ -263,7 +263,7 @@ class Cleaning:
         with log.changing("swap compacted segments in"):
             if log.truncations != self._truncations or not log.config.is_compacted:
                 return False
-            if not log.disk.replace(group, cleaned, log.config, self.now_ms):
+            if not log.disk.replace(group, cleaned, log.config):
                 return False
         try:
             cleaned.pool.files.sync_folder(cleaned.folder.path)

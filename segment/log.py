@@ -462,7 +462,7 @@ class Log:
             disk.segments = disk.segments[count:]
         self._write_snapshots()  # before those go that tell of producers of what is removed
         try:
-            disk.bury(segments[:count], self.config, now_ms)
+            disk.bury(segments[:count], self.config)
         except OSError as error:
             self.fail(error, "retention")
         return count

@@ -168,17 +168,17 @@ class LogDisk:
         segments = self.segments
         self.segments = tuple(segment for segment in segments if segment.base_offset <= offset)
         if len(self.segments) < len(segments):
-            self.bury(segments[: len(self.segments) - 1 : -1], config, now_ms)
+            self.bury(segments[: len(self.segments) - 1 : -1], config)
             self.pool.files.sync_folder(self.folder.path)
         self.segments[-1].truncate_to(offset, now_ms)
 
-    def bury(self, dropped: Iterable[LogSegment], config: LogConfig, now_ms: int) -> None:
+    def bury(self, dropped: Iterable[LogSegment], config: LogConfig) -> None:
         """Remove segments that left the log, file.delete.delay.ms later: slices may still be on their way."""
         for segment in dropped:
-            self.trash.bury(segment.leave(), now_ms + config.file_delete_delay_ms)
+            self.trash.bury(segment.leave(), config.file_delete_delay_ms)
             self.snapshots.remove(segment.base_offset)
 
-    def replace(self, replaced: Sequence[LogSegment], cleaned: CleanedSegment, config: LogConfig, now_ms: int) -> bool:
+    def replace(self, replaced: Sequence[LogSegment], cleaned: CleanedSegment, config: LogConfig) -> bool:
         """Put a compacted segment in the place of those it was made of; False when they are not the log's any more."""
         segments = self.segments
         first = segments.index(replaced[0]) if replaced[0] in segments else len(segments)
@@ -187,7 +187,7 @@ class LogDisk:
             return False
         cleaned.rename(SWAP)
         for segment in replaced:
-            self.trash.bury(segment.leave(), now_ms + config.file_delete_delay_ms)
+            self.trash.bury(segment.leave(), config.file_delete_delay_ms)
         cleaned.rename("")
         fresh = cleaned.to_segment(config, replaced[0].created_ms)
         self.segments = (*segments[:first], fresh, *segments[behind:])

@@ -90,8 +90,9 @@ class LogManager:
         on_offline_dir: Callable[[str, Exception], None] | None = None,
         files: Files | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        steady_clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
-        """Nothing is touched on disk before open(). `clock` gives milliseconds."""
+        """Nothing is touched on disk before open(). Clocks give milliseconds: that on the wall, and one never set."""
         self.default_config = default_config or LogConfig()
         self.settings = settings or LogManagerSettings()
         self._files = files or Files()
@@ -105,7 +106,7 @@ class LogManager:
             for path, directory in self.table.dirs.items()
         }
         """One for each directory, so that a disk that hangs does not hold up the others."""
-        self._trash = {path: Trash(self._files) for path in self.table.dirs}
+        self._trash = {path: Trash(self._files, steady_clock) for path in self.table.dirs}
         self._clock = clock
         self._creating = threading.Lock()
         """Held while a log is made. Taken before any log's lock."""
@@ -274,7 +275,7 @@ class LogManager:
             self.checkpoints.write_high_watermarks()  # first: of a log that came back short nothing must be forgotten
             self.checkpoints.write_recovery_points()  # what was cut, and is appended anew, is not on disk
         for trash in self._trash.values():  # what an earlier life had marked for deletion
-            trash.run_due(MAX_LONG)
+            trash.run_due()
         log.info("loaded %d log(s) in %d ms", len(self.logs), self._clock() - started)
 
     def _config_lookup(
@@ -386,7 +387,7 @@ class LogManager:
     def _discard(self, gone: Log, delay_ms: int) -> None:
         """Close a log whose folder is marked for deletion, and remove that later."""
         gone.discard()
-        self._trash[gone.log_dir].bury_folder(str(gone.directory), self._clock() + delay_ms)
+        self._trash[gone.log_dir].bury_folder(str(gone.directory), delay_ms)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Give every log of a topic its new settings."""
@@ -475,14 +476,14 @@ class LogManager:
         """Do all regular work that is due in a directory; returns when to call again (ms). For a worker thread of that
         directory, one call at a time: the others do not wait for its disk. None: all, one after the other.
 
-        Both by a clock that nobody sets; the ages of records and of what was deleted go by the one on the wall.
+        Both by a clock that nobody sets; the ages of records go by the one on the wall.
         """
         if log_dir is None:
             return min(self.run_due(steady_ms, path) for path in self._tasks)
         if log_dir not in self.live_dirs:
             return MAX_LONG
-        now_ms, trash, tasks = self._clock(), self._trash[log_dir], self._tasks[log_dir]
-        trash.run_due(now_ms)
+        trash, tasks = self._trash[log_dir], self._tasks[log_dir]
+        trash.run_due()
         for task in tasks:
             if task.due_ms < 0:
                 task.due_ms = steady_ms + min(task.interval_ms, self.settings.log_initial_task_delay_ms)
@@ -491,8 +492,8 @@ class LogManager:
                 task.interval_ms = task.run(steady_ms) or task.interval_ms
                 task.due_ms = steady_ms + task.interval_ms
         due = min(task.due_ms for task in tasks)
-        trash_due = trash.next_due_ms
-        return due if trash_due is None else min(due, steady_ms + trash_due - now_ms)
+        wait_ms = trash.wait_ms
+        return due if wait_ms is None else min(due, steady_ms + wait_ms)
 
     def _each(self, logs: Iterable[Log], what: Callable[[Log], object]) -> list[Log]:
         """Do something with each log; the others are not to suffer from those, returned, where it fails."""

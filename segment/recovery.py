@@ -299,7 +299,7 @@ class _Opening:
         segments = self.segments
         log.warning("%s: %d later segment(s) dropped", segments[number].place, len(segments) - number - 1)
         for later in segments[number + 1 :]:
-            self.setup.trash.bury(later.files(), self.setup.now_ms + self.config.file_delete_delay_ms)
+            self.setup.trash.bury(later.files(), self.config.file_delete_delay_ms)
             self.snapshots.remove(later.base_offset)
         del segments[number + 1 :]
 

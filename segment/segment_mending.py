@@ -127,12 +127,12 @@ class SegmentMending:
             self._since_entry += header.size
         self._cleaned.append(data, marks)
 
-    def swap_in(self, now_ms: int) -> bool:
+    def swap_in(self) -> bool:
         """Put it in the damaged segment's place; False when the log has gone its way meanwhile."""
         with self._turn:
-            return not self._is_over and self._swap_in(now_ms)
+            return not self._is_over and self._swap_in()
 
-    def _swap_in(self, now_ms: int) -> bool:
+    def _swap_in(self) -> bool:
         segment = self.damage.segment
         transactions = segment.transaction_index()
         for transaction in transactions.entries if transactions is not None else ():
@@ -140,10 +140,7 @@ class SegmentMending:
         self._cleaned.finish(self._max_timestamp, self._offset_of_max_timestamp, segment.file.change_time_ns())
         with self._log.changing("swap a mended segment in"):
             self._is_over = True  # whatever comes of it: the files may have their final names from here on
-            if not (
-                self._is_still_as_it_was()
-                and self._log.disk.replace((segment,), self._cleaned, self._log.config, now_ms)
-            ):
+            if not (self._is_still_as_it_was() and self._log.disk.replace((segment,), self._cleaned, self._log.config)):
                 self._cleaned.discard()
                 return False
         try:

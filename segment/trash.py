@@ -1,5 +1,6 @@
 """Files and folders that wait to be removed: renamed at once, removed file.delete.delay.ms later.
 
+That is by a clock that nobody sets: a correction by days keeps no disk full for as long.
 Nothing is lost by a restart in between: names that end in `.deleted` or `-delete` are removed when a directory is
 loaded.
 """
@@ -11,7 +12,8 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from kbroker.segment.files import Files, PooledFile
 from kbroker.segment.names import DELETED
@@ -22,10 +24,12 @@ log = logging.getLogger(__name__)
 class Trash:
     """What is to be removed, and when. Thread-safe."""
 
-    __slots__ = ("_count", "_due", "_files", "_lock")
+    __slots__ = ("_clock", "_count", "_due", "_files", "_lock")
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
+        """`clock` gives milliseconds that never jump."""
         self._files = files
+        self._clock = clock
         self._due: list[tuple[int, int, PooledFile | str]] = []
         self._count = itertools.count()
         self._lock = threading.Lock()
@@ -34,34 +38,34 @@ class Trash:
         """How many files and folders wait."""
         return len(self._due)
 
-    def bury(self, files: Sequence[PooledFile], due_ms: int) -> None:
-        """Rename files to `.deleted` and remove them when due."""
+    def bury(self, files: Sequence[PooledFile], delay_ms: int) -> None:
+        """Rename files to `.deleted` and remove them later."""
         for file in files:
             file.pool.rename(file, _free_name(file))
-            self._put(due_ms, file)
+            self._put(delay_ms, file)
 
-    def bury_folder(self, path: str, due_ms: int) -> None:
-        """Remove a folder (renamed already) when due."""
-        self._put(due_ms, path)
+    def bury_folder(self, path: str, delay_ms: int) -> None:
+        """Remove a folder (renamed already) later."""
+        self._put(delay_ms, path)
 
     def discard(self, files: Sequence[PooledFile]) -> None:
         """Remove files now; those that are still being sent stay readable until they are let go."""
         for file in files:
             file.remove()
 
-    def _put(self, due_ms: int, what: PooledFile | str) -> None:
+    def _put(self, delay_ms: int, what: PooledFile | str) -> None:
         with self._lock:
-            heapq.heappush(self._due, (due_ms, next(self._count), what))
+            heapq.heappush(self._due, (self._clock() + delay_ms, next(self._count), what))
 
     @property
-    def next_due_ms(self) -> int | None:
-        """When run_due has something to do, None when there is nothing."""
+    def wait_ms(self) -> int | None:
+        """How long it is until run_due has something to do, None when there is nothing."""
         with self._lock:
-            return self._due[0][0] if self._due else None
+            return self._due[0][0] - self._clock() if self._due else None
 
-    def run_due(self, now_ms: int) -> int:
+    def run_due(self) -> int:
         """Remove what is due; how many. A failure is logged: the next start tries again."""
-        count = 0
+        count, now_ms = 0, self._clock()
         while True:
             with self._lock:
                 if not self._due or self._due[0][0] > now_ms:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -142,7 +141,7 @@ class SegmentMender:
                         raise KafkaError(
                             ErrorCode.OFFSET_NOT_AVAILABLE, f"it has nothing from {mending.next_offset} on"
                         )
-                return await self._off_loop(mending.swap_in, time.time_ns() // 1_000_000)
+                return await self._off_loop(mending.swap_in)
             except BaseException:
                 await asyncio.shield(self._off_loop(mending.discard))
                 raise

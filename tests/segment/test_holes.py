@@ -92,7 +92,7 @@ def test_a_hole_is_filled_from_another_replica(tmp_path: Path) -> None:
     mending = SegmentMending(damage)
     while not mending.is_whole:
         assert mending.add(memoryview(other.read(mending.next_offset, 300).read()))
-    assert mending.swap_in(NOW)
+    assert mending.swap_in()
     assert [(each.base_offset, each.next_offset) for _, each in log.segments[1].headers()][-1][1] == following
     assert bytes(log.read(first, 1 << 20).read()) == bytes(other.read(first, 1 << 20).read())
     assert scrub(log)[1] == []

@@ -40,7 +40,8 @@ def start(
     clock: Clock | None = None,
     configs: Callable[[str], LogConfig] | None = None,
 ) -> LogManager:
-    manager = LogManager(dirs, clock=clock or Clock(), settings=LogManagerSettings(max_open_files=64))
+    clock = clock or Clock()
+    manager = LogManager(dirs, clock=clock, settings=LogManagerSettings(max_open_files=64), steady_clock=clock)
     manager.open(broker_id, cluster_id)
     manager.load(configs)
     return manager
@@ -241,23 +242,27 @@ def test_what_waits_in_memory_is_written_every_second_but_more_seldom_with_thous
 
 @pytest.mark.parametrize("set_by_ms", [-3 * 24 * 3_600_000, 3 * 24 * 3_600_000])
 def test_regular_work_goes_on_when_the_clock_is_set(tmp_path: Path, set_by_ms: int) -> None:
-    clock, steady = Clock(), 5_000
+    clock, steady = Clock(), Clock()
     settings = LogManagerSettings(log_flush_scheduler_interval_ms=1_000)
-    manager = LogManager([tmp_path], clock=clock, settings=settings)
+    manager = LogManager([tmp_path], clock=clock, settings=settings, steady_clock=steady)
     manager.open(1, "cluster")
     manager.load()
     log = manager.create("orders", 0, TOPIC_ID, LogConfig(flush_ms=1_000))
     manager.create("old", 0, TOPIC_ID)
     for _ in range(3):
-        steady = manager.run_due(steady)
+        steady.now = manager.run_due(steady.now)
     manager.delete([("old", 0)])
     fill(log, 3)
     clock.now += set_by_ms
     before = log.has_pending
-    due = manager.run_due(steady + 1_000)
+    steady.now += 1_000
+    assert manager.run_due(steady.now) == steady.now + 1_000
     assert (before, log.has_pending) == (True, False)
     assert log.recovery_point == log.log_end_offset
-    assert due == steady + 2_000
+    for wait_ms, folders in ((58_000, 1), (1_000, 0)):
+        steady.now += wait_ms
+        manager.run_due(steady.now)
+        assert len(list(tmp_path.glob("old-0.*-delete"))) == folders
     manager.shutdown()
 
 

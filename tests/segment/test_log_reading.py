@@ -48,7 +48,7 @@ def test_a_segment_that_goes_under_a_reader_is_no_failure_of_the_disk(tmp_path: 
         else:
             log.delete_records(log.log_end_offset - 1)
             log.retention(NOW)
-            trash.run_due(NOW)
+            trash.run_due()
     stop.set()
     reader.join()
     assert problems == []

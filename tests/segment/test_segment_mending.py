@@ -64,7 +64,7 @@ def test_the_mended_log_is_byte_for_byte_what_the_other_replica_has(
     mending = SegmentMending(damaged(one, batch, inside))
     while not mending.is_whole:
         assert mending.add(records(other, mending.next_offset, max_bytes=500))
-    assert mending.swap_in(NOW)
+    assert mending.swap_in()
     assert not scrub(one)[1]
     assert everything(one) == everything(other)
     assert one.segments[1] is not before
@@ -84,7 +84,7 @@ def test_what_was_mended_is_there_after_the_next_start(tmp_path: Path) -> None:
     one, other = replica(tmp_path / "one"), replica(tmp_path / "other")
     mending = SegmentMending(damaged(one, 5))
     mending.add(records(other, mending.next_offset))
-    assert mending.swap_in(NOW)
+    assert mending.swap_in()
     one.close()
     again = reopen(tmp_path / "one", CONFIG)
     assert again.log_end_offset == other.log_end_offset
@@ -118,7 +118,7 @@ def test_a_log_that_was_cut_meanwhile_is_left_alone(logs: tuple[Log, Log]) -> No
     mending = SegmentMending(damaged(one, 5))
     mending.add(records(other, mending.next_offset))
     one.truncate_to(22)
-    assert not mending.swap_in(NOW)
+    assert not mending.swap_in()
     assert one.log_end_offset == 22
     assert not list(one.directory.glob("*.cleaned"))
 
@@ -150,7 +150,7 @@ def test_a_log_that_was_cut_before_its_mending_began_is_left_alone(logs: tuple[L
     mending = SegmentMending(damage)
     while not mending.is_whole:
         assert mending.add(records(other, mending.next_offset))
-    assert not mending.swap_in(NOW)
+    assert not mending.swap_in()
     assert one.segments[1] is damage.segment
 
 
@@ -161,10 +161,10 @@ def test_who_discards_what_was_swapped_in_removes_nothing_and_what_was_discarded
     given_up = SegmentMending(damaged(one, 5))
     (damage,) = scrub(one)[1]
     given_up.discard()
-    assert not given_up.swap_in(NOW)
+    assert not given_up.swap_in()
     mending = SegmentMending(damage)
     mending.add(records(other, mending.next_offset))
-    assert mending.swap_in(NOW)
+    assert mending.swap_in()
     mending.discard()
     assert everything(one) == everything(other)
 
