@@ -216,6 +216,8 @@ class Consumer(Client):
     def __init__(self, bootstrap: str, **arguments: Any) -> None:
         self._interrupted: dict[Handover[Any], None] = {}
         """Calls whose records did not get here: given up before anything else happens."""
+        self._end_asked: Callable[[], None] | None = None
+        """By a listener: whoever waits for the client, in whose thread it runs, closes it when that is over."""
         super().__init__(lambda: asyncio_consumer.Consumer(bootstrap, **arguments))
 
     def __enter__(self) -> Consumer:
@@ -234,6 +236,17 @@ class Consumer(Client):
                 self._tell(self._client.reader.take_back)
         finally:
             self.close()
+
+    def close(self, timeout: float | None = 30.0) -> None:
+        """Commit (if that is automatic), leave the group, close the client and end its thread; safe to call again.
+
+        In a rebalance listener see RebalanceListener.
+        """
+        if self._closed or not self._client.in_listener:
+            super().close(timeout)
+        else:
+            self.run(self._client.close(timeout))  # begins it
+            self._end_asked = functools.partial(super().close, timeout)
 
     async def _close_left(self, timeout: float | None) -> None:
         self._client.reader.take_back()
@@ -414,7 +427,12 @@ class Consumer(Client):
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait, once what interrupts have left is given up."""
-        return super().run(self._run_after_interrupted(coroutine) if self._interrupted else coroutine)
+        try:
+            return super().run(self._run_after_interrupted(coroutine) if self._interrupted else coroutine)
+        finally:
+            if (end := self._end_asked) is not None and not self._client.in_listener:
+                self._end_asked = None
+                end()
 
     async def _run_after_interrupted(self, coroutine: Coroutine[Any, Any, T]) -> T:
         try:

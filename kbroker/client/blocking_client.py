@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from kbroker.client.errors import AFTER_FORK, ClientClosed, IllegalState
-from kbroker.client.waiting_threads import WaitingThreads
+from kbroker.client.waiting_threads import WaitingThreads, tell_loop
 
 T = TypeVar("T")
 
@@ -92,8 +92,8 @@ class Client:
             function()
             done.set()
 
-        self._loop.call_soon_threadsafe(call_it)
-        done.wait(TELL_S)
+        if tell_loop(self._loop, call_it):
+            done.wait(TELL_S)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from kbroker.client.assignment import Assignment
@@ -95,7 +96,7 @@ class Consumer:
         elif self._assignment.states and not self._group.is_subscribed:
             raise IllegalState("partitions are assigned by hand: unsubscribe() first")
         else:
-            await self._group.subscribe(names, compiled, listener)
+            await self._group.change(partial(self._group.subscribe, names, compiled, listener))
 
     async def _read_all(self, names: list[str], pattern: re.Pattern[str] | None) -> None:
         """Without a group nobody shares the partitions out."""
@@ -112,6 +113,9 @@ class Consumer:
     async def unsubscribe(self) -> None:
         """Read nothing any more, and leave the group (after committing, if that is automatic)."""
         self._check()
+        await (self._unsubscribe() if self._group is None else self._group.change(self._unsubscribe))
+
+    async def _unsubscribe(self) -> None:
         try:
             if self._group is not None:
                 await self._group.unsubscribe()
@@ -349,6 +353,11 @@ class Consumer:
         """Whether it has a group_id."""
         return self._group is not None
 
+    @property
+    def in_listener(self) -> bool:
+        """Whether it is its own rebalance listener that calls."""
+        return self._group is not None and self._group.in_listener
+
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Yield records for ever."""
         while True:
@@ -402,12 +411,11 @@ class Consumer:
     async def close(self, timeout: float | None = 10.0) -> None:
         """Commit (if that is automatic) and leave the group, for at most `timeout` s; close all connections.
 
-        Cancelled, it goes on behind the scenes; whoever calls it again waits for the end of that. A rebalance listener
-        that calls it does not wait: the end waits for the listener.
+        Cancelled, it goes on behind the scenes; whoever calls it again waits for the end of that. In a rebalance
+        listener see RebalanceListener.
         """
         if not self.cluster.is_forked:
-            in_listener = self._group is not None and self._group.is_at_work(asyncio.current_task())
-            await self._closing.run(timeout, waits=not in_listener)
+            await self._closing.run(timeout, waits=not self.in_listener)
 
     async def _close(self, timeout: float | None) -> None:
         self.reader.stop()

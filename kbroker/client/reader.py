@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.client.chunk_decoder import decode_columns, decode_records
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.consumer_statistics import Meter, of_partitions, seconds_ago
-from kbroker.client.errors import ClientClosed, DeserializationError, MalformedValue, WokenUp
+from kbroker.client.errors import ClientClosed, DeserializationError, IllegalState, MalformedValue, WokenUp
 from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.group_consumer import GroupConsumer
 from kbroker.client.partition_state import PartitionState
@@ -101,6 +101,8 @@ class Reader:
     def _call(self) -> Iterator[None]:
         """The application is here: what it was given before is done."""
         self._fetcher.cluster.check_process()
+        if self._group is not None and self._group.in_listener:
+            raise IllegalState("a rebalance listener gets no records: the call that it is told in goes on behind it")
         self._assignment.begin_call()
         if self._group is not None:
             self._group.polling(True)

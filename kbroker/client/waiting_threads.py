@@ -17,6 +17,17 @@ T = TypeVar("T")
 Calls = queue.SimpleQueue[Callable[[], None] | None]
 
 
+def tell_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: Any) -> bool:
+    """Have a function called by a loop that another thread may be closing; False when it is closed."""
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:
+        if loop.is_closed():
+            return False
+        raise
+    return True
+
+
 class WaitingThreads:
     """Belongs to one loop; knows nothing of the client, so that a client nobody holds any more can go."""
 
@@ -73,13 +84,13 @@ class WaitingThreads:
             try:
                 result = function(*arguments)
             except Exception as error:
-                self._loop.call_soon_threadsafe(set_outcome, None, error)
+                tell_loop(self._loop, set_outcome, None, error)
             except BaseException:
                 interrupted = RuntimeError(f"{getattr(function, '__qualname__', function)} was interrupted")
-                self._loop.call_soon_threadsafe(set_outcome, None, interrupted)
+                tell_loop(self._loop, set_outcome, None, interrupted)
                 raise
             else:
-                self._loop.call_soon_threadsafe(set_outcome, result, None)
+                tell_loop(self._loop, set_outcome, result, None)
 
         self._hand_over(call)
         return await outcome

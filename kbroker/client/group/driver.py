@@ -38,6 +38,9 @@ class Application(Protocol):
     async def do(self, work: Work) -> None:
         """Let go of partitions, begin with others, call the listener."""
 
+    async def make_changes(self) -> None:
+        """Do what the listener has asked for meanwhile."""
+
 
 class Driver:
     """Lives on the loop of its consumer; `close` leaves no task behind."""
@@ -59,7 +62,6 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._working: asyncio.Task[None] | None = None
-        self._last_work: asyncio.Task[None] | None = None
         self._unanswered = 0
         """Requests in a row: brokers may name a coordinator that is dead until its session is over."""
 
@@ -214,7 +216,6 @@ class Driver:
         while self.has_work:
             if self._working is None:
                 self._working = self._loop.create_task(self._work(), name="kbroker-consumer-rebalance")
-                self._last_work = self._working
             working = self._working
             left = None if deadline is None else max(0.0, deadline - self._loop.time())
             await asyncio.wait([working], timeout=left)
@@ -224,22 +225,24 @@ class Driver:
             working.result()
 
     async def _work(self) -> None:
-        work = self.member.work
-        if work is not None:
-            try:
-                await self._app.do(work)
-            finally:
-                self.handle(self.member.work_done(work, self.now))
-
-    def is_at_work(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether it is the task in which the application, a listener, goes along with the member's work."""
-        return task is not None and task is self._last_work
+        try:
+            work = self.member.work
+            if work is not None:
+                try:
+                    await self._app.do(work)
+                finally:
+                    self.handle(self.member.work_done(work, self.now))
+        finally:
+            await self._app.make_changes()
 
     async def finish_work(self) -> None:
-        """Wait for work that has begun; nothing new begins."""
-        if self._working is not None:
-            working, self._working = self._working, None
-            await working
+        """Wait for work that has begun, unless it is a change that belongs to it; nothing new begins."""
+        working = self._working
+        if working is not None and working is not asyncio.current_task():
+            await asyncio.wait([working])
+            if self._working is working:
+                self._working = None
+            working.result()
 
     async def leave(self, reason: str, timeout: float) -> None:
         """Leave the group, and try for a while to have that heard."""

@@ -8,6 +8,7 @@ import logging
 import math
 import re
 import uuid
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from kbroker.client.group.consumer_member import ConsumerMember
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.driver import Driver
 from kbroker.client.group.events import GiveUp, Identity, MemberSettings, Work
-from kbroker.client.group.listener import tell
+from kbroker.client.group.listener import Audience
 from kbroker.client.partition_state import COMMITTED, UNKNOWN_EPOCH
 from kbroker.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -33,6 +34,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 log = logging.getLogger(__name__)
 
 OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], None]
+Change = Callable[[], Coroutine[Any, Any, None]]
 Store = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Coroutine[Any, Any, None]]
 MISSING_TOPIC_S = 1.0
 """How often a topic is looked for that does not exist yet."""
@@ -67,7 +69,10 @@ class GroupConsumer:
         self._cluster = cluster
         self._assignment = fetcher.assignment
         self._background = fetcher.background
-        self._listener: Any = None
+        self._audience = Audience()
+        self._asked: deque[Change] = deque()
+        """Changes that the listener wants, for when it has returned."""
+        self._parting = asyncio.Lock()
         self._coordinator = Coordinator(cluster, self.group_id)
         self._commits = Commits(
             self._coordinator, config.group_instance_id, self._identity, self._refused, self._reader
@@ -77,7 +82,7 @@ class GroupConsumer:
         self._committing: set[asyncio.Task[None]] = set()
         self._commit_timer: asyncio.TimerHandle | None = None
         self._is_commit_due = False
-        self._is_closed = False
+        self._is_closing = self._is_closed = False
         self._rebalances = self._commit_count = 0
         self._rebalanced_at: float | None = None
         self._look_in: asyncio.TimerHandle | None = None
@@ -95,10 +100,30 @@ class GroupConsumer:
         """Whether the group gives the partitions out."""
         return bool(self.topics) or self.pattern is not None
 
+    @property
+    def in_listener(self) -> bool:
+        """Whether it is its own listener that calls."""
+        return self._audience.speaks
+
+    async def change(self, change: Change) -> None:
+        """Change what is subscribed to: now, or where the listener wants it, who would wait for itself, behind that."""
+        if self.in_listener:
+            self._asked.append(change)
+            return
+        try:
+            await change()
+        finally:
+            await self.make_changes()
+
+    async def make_changes(self) -> None:
+        """Do what the listener has asked for."""
+        while self._asked and not self._is_closing:
+            await self._asked.popleft()()
+
     async def subscribe(self, topics: Sequence[str], pattern: re.Pattern[str] | None, listener: Any) -> None:
         """Begin, or change, the membership; poll brings it about."""
         await self._cluster.refresh(None if pattern is not None else topics)
-        self.pattern, self._listener = pattern, listener
+        self.pattern, self._audience.listener = pattern, listener
         self.topics = tuple(topics) if pattern is None else self._matching()
         if self.driver is None:
             self.driver = Driver(self._make_member(), self._cluster, self._coordinator, self)
@@ -155,12 +180,16 @@ class GroupConsumer:
 
     async def unsubscribe(self) -> None:
         """Leave the group, as close does, but for the commits under way."""
-        if self.driver is not None and self.is_subscribed:
-            try:
-                await self._part()
-            finally:
-                self.topics, self.pattern = (), None
-                await self.driver.leave("the consumer unsubscribed", LEAVE_S)
+        if self.driver is None:
+            return
+        await self.driver.finish_work()
+        async with self._parting:
+            if self.is_subscribed:
+                try:
+                    await self._let_go_of_all(self.driver.member)
+                finally:
+                    self.topics, self.pattern = (), None
+                    await self.driver.leave("the consumer unsubscribed", LEAVE_S)
 
     def statistics(self, now: float) -> dict[str, Any]:
         """Return what consumer_statistics.py names of a group."""
@@ -207,7 +236,7 @@ class GroupConsumer:
 
     @property
     def may_give(self) -> bool:
-        """Whether the application may have records: not while partitions are given up, whose positions are committed."""
+        """Whether the application may have records: not while partitions are given up, their positions committed."""
         return self.driver is None or not self.driver.is_working
 
     def _commit_if_due(self) -> None:
@@ -236,7 +265,7 @@ class GroupConsumer:
             problem = error
         for key in work.added:
             self._assignment.begin(key, COMMITTED)
-        problem = await tell(self._listener, "on_assigned", work.added) or problem
+        problem = await self._audience.tell("on_assigned", work.added) or problem
         self._background.wake()
         if problem is not None:
             raise problem
@@ -247,7 +276,7 @@ class GroupConsumer:
         self._lost_after = self._gave_at
         if self.config.enable_auto_commit and not lost:
             await self._commit_quietly()
-        problem = await tell(self._listener, "on_lost" if lost else "on_revoked", partitions)
+        problem = await self._audience.tell("on_lost" if lost else "on_revoked", partitions)
         self._assignment.drop(partitions)
         if problem is not None:
             raise problem
@@ -408,26 +437,24 @@ class GroupConsumer:
 
     # --- the end ----------------------------------------------------------------------------------------------
 
-    async def _part(self) -> None:
+    async def _let_go_of_all(self, member: ClassicMember | ConsumerMember) -> None:
         """Commit and tell the listener before leaving."""
-        assert self.driver is not None
-        await self.driver.finish_work()
-        await self._let_go(self.driver.member.owned, lost=self.driver.member.identity.generation < 0)
-
-    def is_at_work(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a listener runs in this task."""
-        return self.driver is not None and self.driver.is_at_work(task)
+        await self._let_go(member.owned, lost=member.identity.generation < 0)
 
     async def close(self, timeout: float | None) -> None:
         """Commit, tell the listener, leave the group, within `timeout` s; raises what the listener raised."""
+        self._is_closing = True
         now = asyncio.get_running_loop().time
         ends = math.inf if timeout is None else now() + timeout
         try:
             async with asyncio.timeout(timeout):
-                if self.driver is not None and self.is_subscribed:
-                    await self._part()
-                elif self.config.enable_auto_commit:
-                    await self._commit_quietly()
+                if self.driver is not None:
+                    await self.driver.finish_work()
+                async with self._parting:
+                    if self.driver is not None and self.is_subscribed:
+                        await self._let_go_of_all(self.driver.member)
+                    elif self.config.enable_auto_commit:
+                        await self._commit_quietly()
                 if self._committing:
                     await asyncio.wait(self._committing)
         except TimeoutError:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from kbroker.client.types import TopicPartition
+
+_telling: ContextVar[tuple[object, ...]] = ContextVar("kbroker_telling", default=())
+"""Which words to listeners this task or thread, or whoever began it, is part of."""
 
 
 class RebalanceListener:
     """Override what you need; with asyncio the methods may be coroutines. All are called inside poll (or close).
 
     Partitions are sorted. What a method raises is raised by poll once the rebalance step is complete.
+
+    A method may call its consumer, but not for records: poll, iterators and batches raise IllegalState. What subscribe,
+    unsubscribe and close change they change, in this order of calls, when the method has returned and before the call
+    that it is told in goes on: they do not wait, and what they raise is raised by that call. After close that ends, a
+    poll with ClientClosed.
     """
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
@@ -43,6 +53,30 @@ async def tell(listener: Any, method: str, partitions: Sequence[TopicPartition])
     return None
 
 
+class Audience:
+    """A consumer's listener, and who calls from within it: what waits for its end would wait for ever there."""
+
+    def __init__(self) -> None:
+        self.listener: Any = None
+        self._words: set[object] = set()
+
+    async def tell(self, method: str, partitions: Sequence[TopicPartition]) -> Exception | None:
+        """Call the listener's method; returns what it raised."""
+        word = object()
+        self._words.add(word)
+        before = _telling.set((*_telling.get(), word))
+        try:
+            return await tell(self.listener, method, partitions)
+        finally:
+            _telling.reset(before)
+            self._words.discard(word)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it is the listener that calls, in this task or thread or one that it has begun."""
+        return not self._words.isdisjoint(_telling.get())
+
+
 def tell_in_thread(listener: Any, run: Callable[..., Awaitable[Any]]) -> RebalanceListener:
     """Return a listener whose methods have the given one's called by `run(method, partitions)`."""
 
@@ -59,6 +93,21 @@ def tell_in_thread(listener: Any, run: Callable[..., Awaitable[Any]]) -> Rebalan
     async def call(method: str, partitions: Sequence[TopicPartition]) -> None:
         function = getattr(listener, method, None)
         if function is not None:
-            await run(function, partitions)
+            await run(_spoken(function), partitions)
 
     return Elsewhere()
+
+
+def _spoken(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a listener's method one that is known as such in another thread."""
+    words = _telling.get()
+
+    @functools.wraps(function)
+    def spoken(partitions: Sequence[TopicPartition]) -> Any:
+        before = _telling.set((*_telling.get(), *words))
+        try:
+            return function(partitions)
+        finally:
+            _telling.reset(before)
+
+    return spoken

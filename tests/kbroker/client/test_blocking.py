@@ -14,7 +14,7 @@ import pytest
 from kbroker import Admin, Consumer, Producer, aio
 from kbroker.client.errors import ClientClosed, ConfigurationError, WokenUp
 from kbroker.client.group.listener import RebalanceListener
-from kbroker.client.types import TopicPartition
+from kbroker.client.types import OffsetAndMetadata, TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.threads import client_threads
 
@@ -234,6 +234,74 @@ def test_a_listener_runs_in_the_thread_that_polls_and_may_call_the_consumer(boot
     with Consumer(bootstrap, group_id=topic_name) as consumer:
         committed = consumer.committed([(topic_name, 0), (topic_name, 1)])
         assert [item and item.offset for item in committed.values()] == [None, 4]
+
+
+def test_a_listener_may_unsubscribe(bootstrap: str, topic_name: str) -> None:
+    heard: list[str] = []
+
+    class Leaver(RebalanceListener):
+        def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            heard.append("assigned")
+            consumer.unsubscribe()
+
+        def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            heard.append("revoked")
+            consumer.commit({partitions[0]: 4})
+
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic_name, partitions=1)
+    consumer = Consumer(bootstrap, group_id=topic_name)
+    poll = threading.Thread(target=poll_until_left, args=(consumer, [topic_name], Leaver()), daemon=True)
+    poll.start()
+    poll.join(20)
+    assert not poll.is_alive(), "it waits for its listener, and that for it"
+    assert (heard, consumer.assignment()) == (["assigned", "revoked"], [])
+    assert consumer.committed([(topic_name, 0)]) == {(topic_name, 0): OffsetAndMetadata(4)}
+    consumer.close()
+
+
+def poll_until_left(consumer: Consumer, topics: list[str], listener: RebalanceListener) -> None:
+    consumer.subscribe(topics, listener=listener)
+    while consumer.subscription():
+        consumer.poll(0.1)
+
+
+@pytest.mark.parametrize("closes_when", ["assigned", "revoked"])
+def test_a_listener_may_close_and_is_heard_to_the_end(bootstrap: str, topic_name: str, closes_when: str) -> None:
+    heard: list[str] = []
+
+    class Closer(RebalanceListener):
+        def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            self.hear("assigned")
+
+        def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            self.hear("revoked")
+            consumer.commit({partitions[0]: 4})
+
+        def hear(self, what: str) -> None:
+            if what == closes_when:
+                consumer.close(10)
+            heard.append(what)
+
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic_name, partitions=1)
+    before = client_threads()
+    consumer = Consumer(bootstrap, group_id=topic_name)
+    consumer.subscribe([topic_name], listener=Closer())
+    started = time.monotonic()
+    if closes_when == "assigned":
+        with pytest.raises(ClientClosed):
+            consumer.poll(20)
+    else:
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        consumer.unsubscribe()
+    assert time.monotonic() - started < 8
+    assert client_threads() <= before
+    consumer.close()
+    assert heard == ["assigned", "revoked"]
+    with Consumer(bootstrap, group_id=topic_name) as other:
+        assert other.committed([(topic_name, 0)]) == {(topic_name, 0): OffsetAndMetadata(4)}
 
 
 def test_what_a_listener_raises_is_raised_by_poll(bootstrap: str, topic_name: str) -> None:

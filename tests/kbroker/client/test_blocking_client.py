@@ -53,6 +53,21 @@ def test_what_a_function_raises_comes_back(client: Client) -> None:
         client.run(client._callers.call(broken))
 
 
+def test_a_function_that_returns_when_the_client_is_closed_is_told_that(client: Client) -> None:
+    has_begun, is_closed = threading.Event(), threading.Event()
+
+    def slow() -> bool:
+        has_begun.set()
+        return is_closed.wait(20)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lambda: client.run(client._callers.call(slow)))
+        assert has_begun.wait(20)
+        client.close()
+        is_closed.set()
+        assert isinstance(waiting.exception(20), ClientClosed)
+
+
 def test_a_function_nobody_waited_for_runs_with_the_next_call(client: Client) -> None:
     async def leave_behind() -> "asyncio.Task[str]":
         return asyncio.create_task(client._callers.call(lambda: threading.current_thread().name))

@@ -80,9 +80,7 @@ async def test_what_is_being_given_up_is_given_to_nobody(bootstrap: str, topic: 
     await fill(bootstrap, topic, 30, partitions=1)
     async with member(bootstrap, topic) as consumer, asyncio.timeout(20):
         await consumer.subscribe([topic], listener=Slow())
-        async for record in consumer:
-            break
-        seen = [record.offset]
+        seen = [(await anext(aiter(consumer))).offset]
         consumer.enforce_rebalance()
         while not is_told.is_set():
             assert await consumer.poll(0.05) == [], "its position is committed"
@@ -151,6 +149,9 @@ class Nobody:
         pass
 
     async def do(self, work: Any) -> None:
+        pass
+
+    async def make_changes(self) -> None:
         pass
 
 

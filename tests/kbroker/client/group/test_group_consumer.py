@@ -181,6 +181,56 @@ async def test_a_listener_that_closes_the_consumer_and_the_end_do_not_wait_for_e
     assert isinstance(polling.exception(), errors.ClientClosed)
 
 
+async def test_what_a_listener_changes_is_changed_in_order_when_it_has_returned(bootstrap: str, topic: str) -> None:
+    class Changer(Diary):
+        async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:  # type: ignore[override]
+            super().on_assigned(partitions)
+            with pytest.raises(errors.IllegalState, match="listener"):
+                await consumer.poll(20)
+            if consumer.subscription() == {topic}:
+                await asyncio.wait_for(consumer.unsubscribe(), 20)  # perhaps a task of its own
+                await consumer.subscribe([f"{topic}-other"], listener=self)
+                assert consumer.subscription() == {topic}, "not yet"
+
+        async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:  # type: ignore[override]
+            super().on_revoked(partitions)
+            await consumer.commit({partitions[0]: 7})
+            if consumer.subscription() != {topic}:
+                await consumer.unsubscribe()  # as it does already
+
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(f"{topic}-other", 1)
+    diary = Changer()
+    async with member(bootstrap, topic) as consumer:
+        await consumer.subscribe([topic], listener=diary)
+        await poll_until(lambda: consumer.assignment() == keys(f"{topic}-other", 0), consumer)
+        found = await consumer.committed(keys(topic, 0))
+        assert [item and item.offset for item in found.values()] == [7]
+        await consumer.unsubscribe()
+        assert (consumer.subscription(), consumer.assignment()) == (set(), [])
+    told = [(what, len(partitions)) for what, partitions in diary.entries]
+    assert told == [("assigned", 3), ("revoked", 3), ("assigned", 1), ("revoked", 1)]
+
+
+async def test_a_listener_that_hears_of_the_end_may_close(bootstrap: str, topic: str) -> None:
+    class Closer(Diary):
+        async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:  # type: ignore[override]
+            super().on_revoked(partitions)
+            await consumer.close()
+            await asyncio.sleep(0.01)
+
+    diary = Closer()
+    consumer = member(bootstrap, topic)
+    await consumer.subscribe([topic], listener=diary)
+    await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+    async with asyncio.timeout(20):
+        await consumer.unsubscribe()
+        await consumer.close()
+    assert diary.count("revoked") == 1
+    with pytest.raises(errors.ClientClosed):
+        await consumer.poll()
+
+
 async def test_cooperative_members_keep_what_they_keep(bootstrap: str, topic: str) -> None:
     diary = Diary()
     async with member(bootstrap, topic, partition_assignment_strategy="cooperative-sticky") as first:
