@@ -18,6 +18,7 @@ from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, ConfigurationError, NotConnected, error_for
 from kbroker.client.feature_admin import FeatureAdmin
 from kbroker.client.group_admin import GroupAdmin
+from kbroker.client.leaders import ask_leaders
 from kbroker.client.offset_lookup import list_offsets
 from kbroker.client.partition_names import Key, Partition, partition_of, partitions_of
 from kbroker.client.quota_admin import QuotaAdmin
@@ -42,7 +43,6 @@ from kbroker.client.user_admin import UserAdmin
 from kbroker.client.values import brokers_of, listed, mapping, texts, whole_number
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.grouping import by_topic
-from kbroker.protocol.messages.offsets import DeleteRecordsRequest
 from kbroker.protocol.schema import Message
 
 SCRUB_ID_BYTES = 16
@@ -141,23 +141,18 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
     ) -> dict[TopicPartition, int]:
         """Delete all records below the given offsets (-1: all); returns the new log start offsets."""
         limit_ms = self._limit_ms(timeout_ms)
-        per_leader: dict[int, dict[TopicPartition, int]] = {}
+        wanted: dict[TopicPartition, int] = {}
         for named, offset in mapping("partitions to offsets", before).items():
-            topic, partition = partition_of(named)
-            whole_number("an offset to delete up to", offset, 64)
-            await self.cluster.topic(topic, limit_ms, auto_create=False)
-            leader = self.cluster.metadata.require(topic, partition).leader
-            per_leader.setdefault(leader, {})[TopicPartition(topic, partition)] = offset
-        results: dict[TopicPartition, int] = {}
-        for leader, wanted in per_leader.items():
-            answer = await self.cluster.ask(_delete_records(wanted, limit_ms), leader, limit_ms)
-            for topic_result in answer.topics:
-                for item in topic_result.partitions:
-                    key = TopicPartition(topic_result.name, item.partition_index)
-                    if item.error_code is not ErrorCode.NONE:
-                        raise error_for(item.error_code, topic=key.topic, partition=key.partition, broker=leader)
-                    results[key] = item.low_watermark
-        return results
+            wanted[partition_of(named)] = whole_number("an offset to delete up to", offset, 64)
+
+        async def ask(
+            leader: int, some: Mapping[TopicPartition, int], found: dict[TopicPartition, int]
+        ) -> dict[TopicPartition, BrokerError]:
+            connection = await self.cluster.connection(leader)
+            answer = await connection.request(requests.delete_records(some, limit_ms), timeout=limit_ms / 1000)
+            return requests.deleted_records(answer, leader, found)
+
+        return await ask_leaders(self.cluster, wanted, ask, limit_ms)
 
     async def describe_configs(
         self, resource_type: ResourceType | str, names: Iterable[str | int], keys: Sequence[str] | None = None
@@ -308,20 +303,3 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         if answer is None:
             raise NotConnected(f"the controller did not answer within {timeout_ms} ms")
         return answer
-
-
-def _delete_records(before: Mapping[TopicPartition, int], timeout_ms: int) -> DeleteRecordsRequest:
-    topics = [
-        DeleteRecordsRequest.DeleteRecordsTopic(
-            name=topic,
-            partitions=[
-                DeleteRecordsRequest.DeleteRecordsPartition(
-                    partition_index=index,
-                    offset=before[TopicPartition(topic, index)].__index__(),
-                )
-                for index in partitions
-            ],
-        )
-        for topic, partitions in by_topic(before).items()
-    ]
-    return DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)

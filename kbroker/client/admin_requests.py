@@ -27,6 +27,7 @@ from kbroker.client.types import (
 )
 from kbroker.client.values import brokers_of, instance, listed, mapping, text, texts, whole_number
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -38,6 +39,7 @@ from kbroker.protocol.messages.log_dirs import (
     DescribeLogDirsResponse,
 )
 from kbroker.protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
+from kbroker.protocol.messages.offsets import DeleteRecordsRequest, DeleteRecordsResponse
 from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
@@ -397,3 +399,31 @@ def reassignments(answer: ListPartitionReassignmentsResponse) -> dict[TopicParti
         for topic in answer.topics
         for item in topic.partitions
     }
+
+
+def delete_records(before: Mapping[TopicPartition, int], timeout_ms: int) -> DeleteRecordsRequest:
+    """Ask a leader to delete what is below offsets."""
+    of = DeleteRecordsRequest
+    topics = []
+    for topic, indexes in by_topic(before).items():
+        partitions = [
+            of.DeleteRecordsPartition(partition_index=index, offset=before[TopicPartition(topic, index)])
+            for index in indexes
+        ]
+        topics.append(of.DeleteRecordsTopic(name=topic, partitions=partitions))
+    return of(topics=topics, timeout_ms=timeout_ms)
+
+
+def deleted_records(
+    answer: DeleteRecordsResponse, leader: int, found: dict[TopicPartition, int]
+) -> dict[TopicPartition, BrokerError]:
+    """Put the new log start offsets into `found`; returns the errors."""
+    refused: dict[TopicPartition, BrokerError] = {}
+    for topic in answer.topics:
+        for item in topic.partitions:
+            key = TopicPartition(topic.name, item.partition_index)
+            if item.error_code is ErrorCode.NONE:
+                found[key] = item.low_watermark
+            else:
+                refused[key] = error_for(item.error_code, topic=key.topic, partition=key.partition, broker=leader)
+    return refused

@@ -5,13 +5,12 @@ And where a leader epoch ends on the leader (OffsetForLeaderEpoch): how a consum
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, error_for
+from kbroker.client.leaders import ask_leaders
 from kbroker.client.types import OffsetAndTimestamp, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.grouping import by_topic
@@ -46,53 +45,13 @@ async def list_offsets(
 
     Offset -1: nothing is that young. Raises the first partition's error when it does not go away within the timeout.
     """
-    found: dict[TopicPartition, OffsetAndTimestamp] = {}
-    missing = dict(wanted)
-    problem: Exception | None = None
-    limit = cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms
-    async for attempt in cluster.attempts(limit):
-        try:
-            if attempt:
-                await cluster.refresh({topic for topic, _ in missing})
-            topics = {topic for topic, _ in missing}
-            if len(unknown := topics.difference(cluster.metadata.topics)) > 1:
-                await cluster.refresh(unknown)
-            for topic in topics:
-                await cluster.topic(topic, limit, auto_create=False)
-            problem = await _ask_leaders(cluster, missing, read_committed, found)
-        except OSError as error:
-            problem = error
-        missing = {key: value for key, value in missing.items() if key not in found}
-        if not missing:
-            break
-        if isinstance(problem, BrokerError) and not problem.retriable:
-            raise problem
-    if missing:
-        raise problem or error_for(ErrorCode.REQUEST_TIMED_OUT, "no offsets found")
-    return found
 
+    async def ask(
+        leader: int, some: Wanted, found: dict[TopicPartition, OffsetAndTimestamp]
+    ) -> dict[TopicPartition, BrokerError]:
+        return await ask_leader(cluster, leader, some, read_committed, found)
 
-async def _ask_leaders(
-    cluster: Cluster, wanted: Wanted, read_committed: bool, found: dict[TopicPartition, OffsetAndTimestamp]
-) -> Exception | None:
-    """One round; returns an error that was met, the gravest first."""
-    per_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-    problems: list[Exception] = []
-    for key, timestamp in wanted.items():
-        try:
-            per_leader[cluster.metadata.require(*key).leader][key] = timestamp
-        except KafkaError as error:
-            problems.append(error)
-    asked = (ask_leader(cluster, leader, some, read_committed, found) for leader, some in per_leader.items())
-    for outcome in await asyncio.gather(*asked, return_exceptions=True):
-        if isinstance(outcome, OSError | KafkaError):
-            problems.append(outcome)
-        elif isinstance(outcome, BaseException):
-            raise outcome
-        else:
-            problems += outcome.values()
-    problems.sort(key=lambda problem: isinstance(problem, OSError) or bool(getattr(problem, "retriable", True)))
-    return problems[0] if problems else None
+    return await ask_leaders(cluster, wanted, ask, timeout_ms)
 
 
 async def ask_leader(

@@ -9,6 +9,7 @@ from typing import Any
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.group.coordinator import Coordinator, CoordinatorType
+from kbroker.client.leaders import ask_leaders
 from kbroker.client.partition_names import Partition, partitions_of
 from kbroker.client.types import (
     HangingTransaction,
@@ -22,12 +23,14 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.transactions import (
     DescribeProducersRequest,
+    DescribeProducersResponse,
     DescribeTransactionsRequest,
     InitProducerIdRequest,
     InitProducerIdResponse,
     ListTransactionsRequest,
     WriteTxnMarkersRequest,
 )
+from kbroker.protocol.schema import Message
 
 LONGEST_TRANSACTION_MS = 15 * 60 * 1000
 """The brokers' default of transaction.max.timeout.ms: what is open for longer, no coordinator knows any more."""
@@ -98,20 +101,22 @@ class TransactionAdmin:
         self, partitions: Iterable[Partition], *, broker: int | None = None
     ) -> dict[TopicPartition, list[ProducerDescription]]:
         """Return the producers that have written to partitions lately, as their leaders (or one broker) know them."""
+        wanted = dict.fromkeys(partitions_of(partitions))
+        if broker is None:
+            return await ask_leaders(self.cluster, wanted, self._ask_for_producers)
         found: dict[TopicPartition, list[ProducerDescription]] = {}
-        for node, keys in (await self._by_leader(partitions, broker)).items():
-            of = DescribeProducersRequest.TopicRequest
-            topics = [of(name=name, partition_indexes=indexes) for name, indexes in by_topic(keys).items()]
-            answer = await self.cluster.ask(DescribeProducersRequest(topics=topics), node)
-            for topic in answer.topics:
-                for item in topic.partitions:
-                    key = TopicPartition(topic.name, item.partition_index)
-                    if item.error_code is not ErrorCode.NONE:
-                        raise error_for(
-                            item.error_code, item.error_message, topic=key[0], partition=key[1], broker=node
-                        )
-                    found[key] = [_producer(producer) for producer in item.active_producers]
+        for error in _read_producers(await self.cluster.ask(_about_producers(wanted), broker), broker, found).values():
+            raise error
         return found
+
+    async def _ask_for_producers(
+        self, leader: int, wanted: Iterable[TopicPartition], found: dict[TopicPartition, list[ProducerDescription]]
+    ) -> dict[TopicPartition, BrokerError]:
+        return _read_producers(await self._ask_leader(leader, _about_producers(wanted)), leader, found)
+
+    async def _ask_leader(self, leader: int, request: Message) -> Any:
+        connection = await self.cluster.connection(leader)
+        return await connection.request(request, timeout=self.cluster.config.request_timeout_ms / 1000)
 
     async def find_hanging_transactions(
         self,
@@ -188,11 +193,18 @@ class TransactionAdmin:
             topics=[topic],
             coordinator_epoch=max(0, producer.coordinator_epoch),
         )
-        (leader,) = await self._by_leader([key], None)
-        answer = await self.cluster.ask(of(markers=[marker]), leader)
-        code = answer.markers[0].topics[0].partitions[0].error_code
-        if code is not ErrorCode.NONE:
-            raise error_for(code, topic=key.topic, partition=key.partition, broker=leader)
+
+        async def ask(
+            leader: int, wanted: Iterable[TopicPartition], found: dict[TopicPartition, ErrorCode]
+        ) -> dict[TopicPartition, BrokerError]:
+            answer = await self._ask_leader(leader, of(markers=[marker]))
+            code = answer.markers[0].topics[0].partitions[0].error_code
+            if code is not ErrorCode.NONE:
+                return {key: error_for(code, topic=key.topic, partition=key.partition, broker=leader)}
+            found[key] = code
+            return {}
+
+        await ask_leaders(self.cluster, {key: None}, ask)
 
     async def _all_partitions(self, broker: int | None) -> list[TopicPartition]:
         topics = await self.cluster.refresh(None)
@@ -203,16 +215,29 @@ class TransactionAdmin:
             if known.leader >= 0 and (broker is None or broker in known.replicas)
         ]
 
-    async def _by_leader(self, partitions: Iterable[Partition], broker: int | None) -> dict[int, list[TopicPartition]]:
-        """Group partitions by whom to ask."""
-        keys = partitions_of(partitions)
-        for name in {key.topic for key in keys}:
-            await self.cluster.topic(name, auto_create=False)
-        grouped: dict[int, list[TopicPartition]] = {}
-        for key in keys:
-            node = self.cluster.metadata.require(*key).leader if broker is None else broker
-            grouped.setdefault(node, []).append(key)
-        return grouped
+
+def _about_producers(partitions: Iterable[TopicPartition]) -> DescribeProducersRequest:
+    of = DescribeProducersRequest.TopicRequest
+    return DescribeProducersRequest(
+        topics=[of(name=name, partition_indexes=indexes) for name, indexes in by_topic(partitions).items()]
+    )
+
+
+def _read_producers(
+    answer: DescribeProducersResponse, broker: int, found: dict[TopicPartition, list[ProducerDescription]]
+) -> dict[TopicPartition, BrokerError]:
+    """Put what was answered into `found`; returns the errors."""
+    refused: dict[TopicPartition, BrokerError] = {}
+    for topic in answer.topics:
+        for item in topic.partitions:
+            key = TopicPartition(topic.name, item.partition_index)
+            if item.error_code is ErrorCode.NONE:
+                found[key] = [_producer(producer) for producer in item.active_producers]
+            else:
+                refused[key] = error_for(
+                    item.error_code, item.error_message, topic=key[0], partition=key[1], broker=broker
+                )
+    return refused
 
 
 def _producer(item: Any) -> ProducerDescription:

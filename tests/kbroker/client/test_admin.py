@@ -277,6 +277,24 @@ async def test_replicas_move_and_leaders_return(make_cluster: MakeCluster) -> No
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_records_are_deleted_by_who_leads_by_now(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(2)
+    key = TopicPartition("t", 0)
+    async with Admin(cluster.bootstrap) as admin, Admin(cluster.bootstrap) as other:
+        await admin.create_topic("t", assignments={0: [1, 2]})
+        assert await admin.delete_records({key: 0}) == {key: 0}
+        deadline = time.monotonic() + 60
+        await other.alter_reassignments({key: [2, 1]})
+        while (await other.describe_topics(["t"]))["t"].partitions[0].leader != 2:
+            assert time.monotonic() < deadline
+            if not await other.list_reassignments([key]):
+                await other.elect_leaders([key])
+            await asyncio.sleep(0.05)
+        assert await admin.delete_records({key: 0}) == {key: 0}
+
+
 def wrong(value: Any) -> Any:
     """What mypy would tell at once."""
     return value
