@@ -210,8 +210,12 @@ class GroupAdmin:
             place = whole_number("to ('earliest', 'latest' or milliseconds since 1970)", to, 64)
         if isinstance(topics, str) or not isinstance(topics, Iterable):
             raise ConfigurationError(f"a list of topics or partitions is wanted, not {topics!r}")
+        items = list(topics)
+        names = [item for item in items if isinstance(item, str)]
+        if names:
+            await self.cluster.refresh(names, alone=True)  # they may have more partitions now
         partitions: list[TopicPartition] = []
-        for item in topics:
+        for item in items:
             if isinstance(item, str):
                 known = await self.cluster.topic(item, auto_create=False)
                 partitions += [TopicPartition(item, index) for index in sorted(known.partitions)]

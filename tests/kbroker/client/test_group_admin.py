@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from kbroker.client import errors
@@ -81,6 +83,20 @@ async def test_offsets_are_altered_reset_and_deleted(bootstrap: str, topic: str)
         assert await admin.list_group_offsets(topic) == {}
         with pytest.raises(errors.ConfigurationError, match="earliest"):
             await admin.reset_group_offsets(topic, [first], "first")
+
+
+async def test_a_reset_by_topic_reaches_partitions_that_another_client_has_added(
+    broker: BrokerProcess, topic_name: str
+) -> None:
+    async with Admin(broker.bootstrap) as admin, Admin(broker.bootstrap) as other:
+        await admin.create_topic(topic_name, 1, 1)
+        assert await admin.reset_group_offsets(topic_name, [topic_name], "earliest") == {(topic_name, 0): 0}
+        await other.create_partitions({topic_name: 3})
+        async with asyncio.timeout(60):
+            while len((await other.describe_topics([topic_name]))[topic_name].partitions) < 3:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+        found = await admin.reset_group_offsets(topic_name, iter([topic_name]), "earliest")
+        assert found == dict.fromkeys(keys(topic_name, 0, 1, 2), 0)
 
 
 async def test_a_group_of_the_newer_protocol_is_described_too(broker: BrokerProcess, topic_name: str) -> None:
