@@ -242,7 +242,8 @@ class _Opening:
             for number, segment in enumerate(self.segments)
             if number >= first or segment.base_offset in self._without_index | self._without_transactions
         ]
-        if suspects and any(segment.size for segment in self.segments[suspects[0] :]):
+        is_one_empty = not self.segments[-1].size and suspects == [len(self.segments) - 1]
+        if suspects and not is_one_empty:
             if not self.known.clean:  # the file may show epochs that were cut since: the batches tell
                 self.epochs.doubt_from(self.segments[first].base_offset)
             self._recover_segments(suspects)

@@ -94,14 +94,16 @@ def test_what_cannot_be_read_at_the_end_hides_no_missing_segment(tmp_path: Path)
     again.close()
 
 
-def test_a_log_that_ends_before_empty_segments_is_short(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_all_else_flushed", [False, True])
+def test_a_log_that_ends_before_empty_segments_is_short(tmp_path: Path, is_all_else_flushed: bool) -> None:
     log = new_log(tmp_path, SMALL)
     fill(log, 60)
     segments = log.segments[-2:]
     crash(log)
     for each in segments:
         os.truncate(each.file.path, 0)
-    again = reopen(tmp_path, SMALL, has_lost_power=True)
+    flushed_to = segments[0].base_offset if is_all_else_flushed else 0
+    again = reopen(tmp_path, SMALL, has_lost_power=True, recovery_point=flushed_to)
     assert again.log_end_offset == segments[0].base_offset
     assert (again.is_short, again.promised_offset) == (True, segments[1].base_offset)
     again.close()
