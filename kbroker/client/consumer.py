@@ -26,6 +26,7 @@ from kbroker.client.errors import ClientClosed, ConfigurationError, IllegalState
 from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.group_consumer import GroupConsumer, OnCommit, Progress
 from kbroker.client.group.listener import RebalanceListener
+from kbroker.client.metadata import TopicMetadata
 from kbroker.client.offset_lookup import list_offsets
 from kbroker.client.partition_names import Key, Partition, partition_of, partitions_of
 from kbroker.client.partition_state import COMMITTED, RESETS, PartitionState
@@ -101,7 +102,7 @@ class Consumer:
     async def _read_all(self, names: list[str], pattern: re.Pattern[str] | None) -> None:
         """Without a group nobody shares the partitions out."""
         if pattern is not None:
-            known = await self.cluster.refresh(None)
+            known = await self._all_topics()
             names = [name for name, topic in known.items() if not topic.is_internal and pattern.match(name)]
         keys = []
         for name in names:
@@ -238,8 +239,20 @@ class Consumer:
     async def list_topics(self) -> dict[str, list[int]]:
         """Return the partitions of all topics, internal ones too."""
         self._check()
-        topics = await self.cluster.refresh(None)
+        topics = await self._all_topics()
         return {name: sorted(topic.partitions) for name, topic in sorted(topics.items())}
+
+    async def _all_topics(self) -> dict[str, TopicMetadata]:
+        """Ask until some broker answers."""
+        problem: OSError | None = None
+        async for _ in self.cluster.attempts(self.config.request_timeout_ms):
+            try:
+                return await self.cluster.refresh(None)
+            except OSError as error:
+                self.cluster.note_failure(error)
+                problem = error
+        assert problem is not None
+        raise problem
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the topic's partitions."""

@@ -37,7 +37,7 @@ OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | Non
 Change = Callable[[], Coroutine[Any, Any, None]]
 Store = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Coroutine[Any, Any, None]]
 MISSING_TOPIC_S = 1.0
-"""How often a topic is looked for that does not exist yet."""
+"""How often a topic is looked for that does not exist yet, or that no broker could be asked about."""
 LEAVE_S, SHORTEST_LEAVE_S = 5.0, 0.1
 """How long is tried to have the group hear that a member leaves, at most and at least; its session ends, too."""
 
@@ -121,14 +121,20 @@ class GroupConsumer:
             await self._asked.popleft()()
 
     async def subscribe(self, topics: Sequence[str], pattern: re.Pattern[str] | None, listener: Any) -> None:
-        """Begin, or change, the membership; poll brings it about."""
-        await self._cluster.refresh(None if pattern is not None else topics)
+        """Begin, or change, the membership; poll brings it about. Where no broker answers now, one is asked later."""
+        is_known = True
+        try:
+            await self._cluster.refresh(None if pattern is not None else topics)
+        except OSError as error:
+            self._cluster.note_failure(error)
+            is_known = False
         self.pattern, self._audience.listener = pattern, listener
         self.topics = tuple(topics) if pattern is None else self._matching()
         if self.driver is None:
             self.driver = Driver(self._make_member(), self._cluster, self._coordinator, self)
-        if self._watching is None:
-            self._watching = self._loop.create_task(self._watch(), name="kbroker-consumer-metadata")
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watching = self._loop.create_task(self._watch(is_known), name="kbroker-consumer-metadata")
         self.driver.handle(self.driver.member.subscribe(self.topics, self.driver.now))
         self.driver.look_at_metadata()
 
@@ -165,18 +171,23 @@ class GroupConsumer:
                 self.driver.handle(self.driver.member.subscribe(matching, self.driver.now))
         self.driver.look_at_metadata()
 
-    async def _watch(self) -> None:
-        """Keep the metadata young: a member without partitions has nobody else who does."""
+    async def _watch(self, is_known: bool) -> None:
+        """Keep the metadata young: a member without partitions has nobody else who does.
+
+        `is_known`: whether they were had when they were wanted last.
+        """
         while True:
             missing = [topic for topic in self.topics if topic not in self._cluster.metadata.topics]
             member = self.driver.member if self.driver else None
-            hurry = missing or (isinstance(member, ConsumerMember) and member.unknown_topics)
+            hurry = missing or not is_known or (isinstance(member, ConsumerMember) and member.unknown_topics)
             age = self.config.metadata_max_age_ms / 1000
             await asyncio.sleep(min(MISSING_TOPIC_S, age) if hurry else age)
             try:
                 await self._cluster.refresh(None if self.pattern is not None else self.topics)
+                is_known = True
             except (OSError, KafkaError) as error:
                 log.info("no new metadata: %s", error)
+                is_known = False
 
     async def unsubscribe(self) -> None:
         """Leave the group, as close does, but for the commits under way."""

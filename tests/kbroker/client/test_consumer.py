@@ -175,6 +175,25 @@ async def test_partitions_added_to_a_subscribed_topic_are_read_from_their_beginn
             assert [(r.partition, r.value) for r in await consumer.poll(15)] == [(3, b"new")]
 
 
+async def test_all_topics_are_asked_for_until_a_broker_answers(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Consumer(bootstrap, retry_backoff_ms=1) as consumer:
+        any_connection = consumer.cluster.any_connection
+        left = [ConnectionRefusedError()] * 2
+
+        async def away_at_first(besides: Any = None) -> Any:
+            if left:
+                raise left.pop()
+            return await any_connection(besides)
+
+        monkeypatch.setattr(consumer.cluster, "any_connection", away_at_first)
+        await consumer.subscribe(pattern=topic)
+        assert {key.topic for key in consumer.assignment()} == {topic}
+        left.append(ConnectionRefusedError())
+        assert topic in await consumer.list_topics()
+
+
 async def test_a_topic_deleted_under_a_consumer_ends_nothing(bootstrap: str, topic: str) -> None:
     await fill(bootstrap, topic, 10)
     async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
