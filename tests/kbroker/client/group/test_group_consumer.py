@@ -418,7 +418,10 @@ async def test_a_topic_that_is_subscribed_to_later_may_come_later_still(bootstra
     async with Admin(bootstrap) as admin, member(bootstrap, topic) as consumer:
         await consumer.subscribe([topic])
         await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+        generation = consumer.group_metadata().generation_id
         await consumer.subscribe([topic, f"{topic}-later"])
+        await poll_until(lambda: consumer.group_metadata().generation_id > generation, consumer)
+        await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
         await admin.create_topic(f"{topic}-later", 1)
         async with asyncio.timeout(20):
             await poll_until(lambda: len(consumer.assignment()) == 4, consumer)
