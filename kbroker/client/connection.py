@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 NEWEST_API_VERSIONS = 3
 DEFAULT_TIMEOUT_S = 30.0
+DELIVER_S = 5.0
+"""How long closing waits for the peer to take what wants no answer: TLS has bytes of its own on the way."""
 MOST_PARTS = 1024
 """So many buffers a system call takes."""
 WAKE_BYTES = 256 << 10
@@ -57,6 +59,8 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._unwritten: dict[int, asyncio.Future[None]] = {}
         """Requests without an answer of which the system does not have all bytes yet."""
+        self._is_one_way = False
+        """Whether there ever was one."""
         self._closed = self._loop.create_future()
         self._failure: Exception | None = None
         self._held: list[Sequence[Any]] | None = None
@@ -208,6 +212,7 @@ class Connection(asyncio.BufferedProtocol):
             raise NotConnected(f"the connection to {self.address} is closed: {self._failure}")
         correlation_id, parts = self.session.send(message, version, expect_answer=False)
         self._unwritten[correlation_id] = future = self._loop.create_future()
+        self._is_one_way = True
         self._write(parts)
         self.resume_writing()
         return future
@@ -246,7 +251,10 @@ class Connection(asyncio.BufferedProtocol):
             self._end(error)
 
     async def close(self) -> None:
-        """End it and wait until the socket is closed."""
+        """End it and wait until the socket is closed; what wanted no answer and is written is delivered before."""
+        if self._transport is not None and self._is_one_way and self._failure is None and not self._unwritten:
+            self._transport.close()
+            await asyncio.wait([self._closed], timeout=DELIVER_S)
         self._end(NotConnected(f"the connection to {self.address} was closed here"))
         if self._transport is not None:
             await asyncio.shield(self._closed)

@@ -124,6 +124,20 @@ def test_clients_of_all_kinds_write_and_read_over_tls(
         assert seen == [b"ours", big, b"librdkafka"]
 
 
+def test_what_wants_no_answers_arrives_over_tls_too_though_its_producer_is_closed(
+    make_broker: MakeBroker, authority: Authority, broker_identity: Identity, topic_name: str
+) -> None:
+    broker = start_encrypted(make_broker, broker_identity, authority)
+    key, settings = kbroker.TopicPartition(topic_name, 0), tls(authority)
+    with kbroker.Admin(broker.bootstrap, **settings) as admin:
+        admin.create_topic(topic_name, partitions=1)
+        with kbroker.Producer(broker.bootstrap, acks=0, **settings) as producer:
+            for _ in range(2000):
+                producer.send(topic_name, b"x" * 10_000)
+            producer.flush(ENOUGH_S)
+        until(lambda: admin.list_offsets([key])[key].offset == 2000, "the arrival of all")
+
+
 async def test_clients_in_python_of_others_speak_tls(
     make_broker: MakeBroker, authority: Authority, broker_identity: Identity, topic_name: str
 ) -> None:

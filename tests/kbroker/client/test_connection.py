@@ -17,7 +17,9 @@ from kbroker.protocol.headers import encode_response
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.produce import ProduceRequest
+from tests.fixtures.certificates import Authority, Identity
 from tests.fixtures.streams import stream_server
+from tests.kbroker.client.tls_peer import server_context
 from tests.kbroker.network.serving import until
 from tests.protocol.frames import joined
 
@@ -150,6 +152,34 @@ async def test_a_request_without_an_answer_is_done_once_the_system_has_all_of_it
         async with asyncio.timeout(60):
             await asyncio.gather(large, small)
         await connection.close()
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+async def test_what_wants_no_answer_arrives_though_the_connection_is_closed_behind_it(
+    is_encrypted: bool, authority: Authority, broker_identity: Identity
+) -> None:
+    received = 0
+    at_end = asyncio.Event()
+
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        await asyncio.sleep(0.05)
+        with suppress(OSError):
+            while data := await reader.read(1 << 20):
+                received += len(data)
+        writer.close()
+        at_end.set()
+
+    context = server_context(broker_identity, authority) if is_encrypted else None
+    security = AdminConfig(
+        bootstrap="h:1", security_protocol="SSL" if is_encrypted else "PLAINTEXT", ssl_cafile=str(authority.file)
+    )
+    async with stream_server(late, context) as port, asyncio.timeout(60):
+        connection = await Connection.open("127.0.0.1", port, security=security)
+        await connection.send_without_answer(unanswered(12 << 20), 9)
+        await connection.close()
+        await at_end.wait()
+    assert received > 12 << 20
 
 
 async def test_a_request_without_an_answer_fails_where_the_connection_ends_before_all_of_it_is_written() -> None:
