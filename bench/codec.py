@@ -71,7 +71,7 @@ def measure(form: ModuleType, build: Callable[[int], Message], version: int, par
     times = 10_000 // partitions
     return (
         microseconds(lambda: form.decode(type(message), frame, version), times),
-        microseconds(lambda: form.encode_parts(message, version), times),
+        microseconds(lambda: form.write_message(form.Writer(), message, version), times),
     )
 
 

@@ -7,7 +7,6 @@ kbroker is measured.
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import shutil
 import signal
@@ -230,8 +229,3 @@ def run_java(class_name: str, *arguments: str, limit_s: float = 300, heap: str =
 def systems() -> list[type[System]]:
     """Return what can be measured here: kbroker, and Kafka where it can be started."""
     return [Kafka, Kbroker] if kafka_is_there() else [Kbroker]
-
-
-def as_json(value: object) -> str:
-    """Return one line of JSON, for results kept beside each other."""
-    return json.dumps(value, sort_keys=True)

@@ -447,11 +447,6 @@ class BrokerStore(Znodes):
         except NoNode:
             return False
 
-    async def notify_config_change(self, entity_type: str, entity: str) -> None:
-        """Tell every broker that an entity's overrides changed."""
-        data = znodes.encode_config_change(entity_type, entity)
-        await self.create(znodes.CONFIG_CHANGE_PREFIX, data, sequential=True)
-
     async def watch_config_changes(self, callback: Callable[[str, str], Awaitable[None] | None]) -> None:
         """Call back with (type, entity) for every change from now on, and once for each still listed.
 

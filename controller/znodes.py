@@ -17,7 +17,7 @@ Readers ignore unknown keys, as Kafka's do; a node that cannot be read raises `M
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote_plus, unquote_plus
@@ -525,13 +525,6 @@ def decode_log_dir_event(data: bytes | None, path: str) -> int | None:
         return number(value["broker"]) if value.get("event") == LOG_DIR_FAILURE and "broker" in value else None
     except UNREADABLE as error:
         raise MalformedZnode(f"{path} names no broker: {error!r}") from error
-
-
-def encode_partition_list(partitions: Iterable[TopicPartition]) -> bytes:
-    """Data of an ISR change notification and of /admin/preferred_replica_election."""
-    return _dump(
-        {"version": 1, "partitions": [{"topic": each.topic, "partition": each.partition} for each in partitions]}
-    )
 
 
 def decode_partition_list(data: bytes | None, path: str) -> list[TopicPartition]:

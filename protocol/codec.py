@@ -31,7 +31,6 @@ from kbroker.protocol.primitives import (
     STRUCT,
     UUID,
     BytesLike,
-    Part,
     Reader,
     Writer,
     size_of,
@@ -137,13 +136,6 @@ class ElementWriter:
     def array(self) -> Any:
         """Return the array of all that was added."""
         return EncodedArray(self.count, [self.writer.to_bytes()])
-
-
-def encode_parts(message: Message, version: int) -> list[Part]:
-    """Return a message as pieces to be sent in this order; large records are pieces of their own, not copied."""
-    writer = Writer()
-    _write_struct(writer, message, plan_of(type(message), version))
-    return writer.parts()
 
 
 def write_message(writer: Writer, message: Message, version: int) -> None:

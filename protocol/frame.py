@@ -1,4 +1,4 @@
-"""Cuts a byte stream into frames.
+"""How long a frame may be.
 
     int32 size (big-endian), then `size` bytes
 
@@ -22,45 +22,3 @@ def frame_size(prefix: BytesLike, max_size: int, position: int = 0) -> int:
     if size > max_size:
         raise FrameError(f"a frame announces {size} bytes, {max_size} are allowed")
     return size
-
-
-class FrameCutter:
-    """Takes bytes as they come and gives whole frames, without their size prefix. No I/O."""
-
-    def __init__(self, max_size: int) -> None:
-        self.max_size = max_size
-        self._pending = bytearray()
-        self._wanted = -1
-
-    @property
-    def pending_bytes(self) -> int:
-        """How many bytes wait for the rest of their frame."""
-        return len(self._pending)
-
-    def feed(self, received: BytesLike) -> list[bytes]:
-        """Add bytes and return the frames they complete; raises FrameError, after which nothing more may be fed."""
-        if not self._pending and self._wanted < 0:
-            return self._cut(memoryview(received))
-        self._pending += received
-        if self._wanted >= 0 and len(self._pending) < self._wanted:
-            return []
-        collected, self._pending = self._pending, bytearray()
-        return self._cut(memoryview(collected))
-
-    def _cut(self, view: memoryview) -> list[bytes]:
-        """Cut a view that starts with a size (or, when that is known already, with the frame itself)."""
-        frames = []
-        position = 0
-        while True:
-            if self._wanted < 0:
-                if len(view) - position < SIZE_BYTES:
-                    break
-                self._wanted = frame_size(view, self.max_size, position)
-                position += SIZE_BYTES
-            if len(view) - position < self._wanted:
-                break
-            frames.append(bytes(view[position : position + self._wanted]))
-            position += self._wanted
-            self._wanted = -1
-        self._pending += view[position:]
-        return frames

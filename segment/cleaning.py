@@ -58,7 +58,6 @@ class CleaningStats:
     first_dirty_offset: int
     end_offset: int = -1
     """Where the next one begins."""
-    bytes_mapped: int = 0
     bytes_read: int = 0
     bytes_kept: int = 0
     records_read: int = 0
@@ -184,7 +183,6 @@ class Cleaning:
                     if header.is_control:
                         transactions.on_marker(header, _control_type(chunk, each))
                     chunk.decide(each, discard=header.is_control or transactions.on_data(header))
-                self.stats.bytes_mapped += chunk.end
                 if not chunk.add_keys_to(self._map, start):
                     return int(chunk.next_offset)
             self._map.latest_offset = self._ends[segment.base_offset] - 1

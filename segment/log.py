@@ -32,7 +32,7 @@ from kbroker.segment.log_health import CLOSED, LogHealth, LogOwner
 from kbroker.segment.log_producers import LogProducers
 from kbroker.segment.log_reading import look_up, read_slice, wait_for_change
 from kbroker.segment.log_segment import LogSegment
-from kbroker.segment.offset_lookup import TimestampOffset, find_aborted, find_segment_offsets, find_timestamp
+from kbroker.segment.offset_lookup import TimestampOffset, find_aborted, find_timestamp
 from kbroker.segment.producer_state import NOT_ASKED_FOR, Verification, marker_of
 from kbroker.segment.retention import deletable_count
 from kbroker.segment.transaction_index import AbortedTransaction
@@ -342,10 +342,6 @@ class Log:
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch <= the one asked for; (-1, -1) when undefined."""
         return self.leader_epochs.end_offset(epoch, self.log_end_offset)
-
-    def legacy_segment_offsets(self, max_offsets: int, timestamp_ms: int) -> list[int]:
-        """ListOffsets v0: base offsets, newest first, of segments changed at or before a time (-1, -2: as usual)."""
-        return look_up(self, lambda: find_segment_offsets(self, max_offsets, timestamp_ms))
 
     # ------------------------------------------------------------------ offsets that move
 

@@ -97,17 +97,6 @@ def _record_at_or_after(
     return None if found is None else TimestampOffset(*found, header.partition_leader_epoch)
 
 
-def find_segment_offsets(log: Log, max_offsets: int, timestamp_ms: int) -> list[int]:
-    """Base offsets of segments changed at or before a time, newest first (-1: also the end; -2: only the start)."""
-    if timestamp_ms == EARLIEST:
-        return [log.log_start_offset][:max_offsets]
-    offsets = [log.log_end_offset] if timestamp_ms == LATEST and log.active_segment.size else []
-    for segment in reversed(log.segments):
-        if timestamp_ms == LATEST or segment.file.modified_ms() <= timestamp_ms:
-            offsets.append(max(segment.base_offset, log.log_start_offset))
-    return offsets[:max_offsets]
-
-
 def find_aborted(
     segments: Sequence[LogSegment], records: FileRecords, upper: int | None, log_end_offset: int
 ) -> list[AbortedTransaction]:

@@ -54,7 +54,6 @@ class AppendOrigin(IntEnum):
 
     CLIENT = 0
     COORDINATOR = 1
-    REPLICATION = 2
 
 
 class RecordErrors(KafkaError):

@@ -72,8 +72,6 @@ class RangeReader:
         """The follower that the leader wants us to read from."""
         self._asked: PlainConnection | None = None
         """Where a Fetch is on its way."""
-        self.corrupt_batches = 0
-        """Left out so far."""
         self._config = cluster.config
         self._bytes_per_offset: float = GUESSED_BYTES
         self._decoder = ColumnDecoder(max_rows, max_bytes, include_headers, cluster.pool)
@@ -104,7 +102,7 @@ class RangeReader:
                 if not self._skip_corrupt:
                     raise self._error(ErrorCode.CORRUPT_MESSAGE, f"offset {bad}: {error}") from error
                 position, offset = _after_batch_of(records, bad)
-                self._count_corrupt(bad, offset, error)
+                self._tell_corrupt(bad, offset, error)
                 continue
             offset = decoder.next_offset
             if not decoder.full:
@@ -136,7 +134,7 @@ class RangeReader:
                         raise error_out_of_order(*self._place, seen)
                     if seen.resume_at > offset:
                         offset = seen.resume_at
-                        self._count_corrupt(following, offset, seen.problem)
+                        self._tell_corrupt(following, offset, seen.problem)
                     else:  # the way on stands in no answer from here
                         offset = self._after_corrupt(offset, seen.problem)
                     continue
@@ -257,7 +255,7 @@ class RangeReader:
         while good - low > 1:
             middle = (low + good) // 2
             low, good = (low, middle) if self._is_served(middle) else (middle, good)
-        self._count_corrupt(bad, good, reason)
+        self._tell_corrupt(bad, good, reason)
         return good
 
     def _is_served(self, offset: int) -> bool:
@@ -271,8 +269,7 @@ class RangeReader:
         seen = look_through(as_batches(answer.records or b""), offset, answer.high_watermark)
         return not seen.problem or seen.next_offset > offset
 
-    def _count_corrupt(self, first: int, following: int, reason: object) -> None:
-        self.corrupt_batches += 1
+    def _tell_corrupt(self, first: int, following: int, reason: object) -> None:
         log.warning("%s-%d: offsets [%d, %d) are corrupt and left out: %s", *self._place, first, following, reason)
 
     def _error(self, code: ErrorCode, message: str = "") -> KafkaError:

@@ -275,11 +275,6 @@ class ReplicaManager:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return found
 
-    @property
-    def leader_count(self) -> int:
-        """How many partitions this broker leads."""
-        return sum(hosted.state.is_leader for hosted in self._hosted.values())
-
     def host(self, topic: str, partition: int, partition_log: Log) -> HostedPartition:
         """Begin to host a partition whose log exists."""
         state = Partition(

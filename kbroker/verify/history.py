@@ -140,18 +140,6 @@ def read_history(path: Path) -> Iterator[Event]:
                 yield decode(line, number)
 
 
-def completions(events: Iterable[Event]) -> Iterator[tuple[Event, Event | None]]:
-    """Pair each invocation with its completion; None where the history ends before."""
-    waiting: dict[int | str, Event] = {}
-    for event in events:
-        if event.type == INVOKE:
-            waiting[event.process] = event
-        elif event.process in waiting:
-            yield waiting.pop(event.process), event
-    for event in waiting.values():
-        yield event, None
-
-
 def settings_of(folder: Path) -> Mapping[str, Any]:
     """What was asked for when the history was recorded; empty where nobody wrote it down."""
     path = folder / SETTINGS_FILE

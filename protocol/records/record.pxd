@@ -3,7 +3,6 @@ from libc.stdint cimport int64_t
 from kbroker.protocol cimport memory
 from kbroker.protocol.records cimport raw
 from kbroker.protocol.records.batch cimport BatchHeader
-from kbroker.protocol.records.builder cimport BatchBuilder
 from kbroker.protocol.records.reader cimport RecordReader
 
 cdef tuple _NO_HEADERS

@@ -1,8 +1,6 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """Records as Python objects, out of a batch of any compression."""
 
-from collections.abc import Iterable
-
 from kbroker.protocol import memory
 from kbroker.protocol.records import raw
 from kbroker.protocol.records.batch import (
@@ -14,15 +12,11 @@ from kbroker.protocol.records.batch import (
     read_header,
     verify_crc,
 )
-from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE, decompress
 from kbroker.protocol.records.errors import CorruptBatch
 from kbroker.protocol.records.reader import BytesLike, RecordReader
 
-CREATE_TIME = 0
-LOG_APPEND_TIME = 1
 _NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
-_WHOLE_BATCH = 0x7FFFFFFF
 _TURN = RECORDS_PER_TURN  # as a plain C number
 
 
@@ -182,14 +176,6 @@ def _checked_header(view: memoryview, position: int, size: int, check_crc: bool)
     if check_crc and not verify_crc(view, position, end - position):
         raise CorruptBatch(f"batch of offset {header.base_offset} at {position} does not match its CRC")
     return header
-
-
-def encode_batch(records: Iterable[Record], compression: int = 0, level: int | None = None) -> bytearray:
-    """One batch of all the records (their offsets are not used: it starts at offset 0)."""
-    builder = BatchBuilder(_WHOLE_BATCH, compression, level)
-    for record in records:
-        builder.append(record.key, record.value, record.headers, record.timestamp)
-    return builder.build()
 
 
 def _read_headers(reader: RecordReader) -> tuple[tuple[str, bytes | None], ...]:

@@ -6,6 +6,7 @@ import asyncio
 
 from kazoo.client import KazooClient
 
+from kbroker.controller import znodes
 from kbroker.controller.zookeeper import ZooKeeper
 
 
@@ -24,3 +25,9 @@ def _close_as(hosts: str, client_id: tuple[int, bytes]) -> None:
 def drop_connection(session: ZooKeeper) -> None:
     """Cut the socket; the session lives on."""
     session._kazoo._connection._socket.shutdown(2)  # type: ignore[union-attr]
+
+
+async def tell_of_change(session: ZooKeeper, entity_type: str, entity: str) -> None:
+    """Tell every broker that an entity's overrides changed, as tools do that write them to ZooKeeper."""
+    change = znodes.encode_config_change(entity_type, entity)
+    await session.create(znodes.CONFIG_CHANGE_PREFIX, change, sequential=True)

@@ -23,7 +23,7 @@ from kbroker.controller.znode_operations import (
 )
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment
 from tests.controller.conftest import Connect, until
-from tests.controller.sessions import expire
+from tests.controller.sessions import expire, tell_of_change
 
 BROKER = BrokerRegistration(1, (Endpoint("PLAINTEXT", "h1", 9092),), rack="r1", timestamp_ms=5)
 
@@ -294,7 +294,7 @@ async def test_a_user_without_overrides_stays_as_long_as_clients_have_some(conne
 
 async def test_every_configuration_change_is_told_once_and_in_order(connect: Connect) -> None:
     writer, reader = await connect(), await connect()
-    await writer.notify_config_change("topics", "before")
+    await tell_of_change(writer, "topics", "before")
     told: list[tuple[str, str]] = []
 
     async def take(entity_type: str, entity: str) -> None:
@@ -305,7 +305,7 @@ async def test_every_configuration_change_is_told_once_and_in_order(connect: Con
     assert told == [("topics", "before")]
     await writer.create("/config/changes/config_change_", b"nonsense", sequential=True)
     for number in range(20):
-        await writer.notify_config_change("topics", f"t{number}")
+        await tell_of_change(writer, "topics", f"t{number}")
     await until(lambda: len(told) == 21)
     assert told[1:] == [("topics", f"t{number}") for number in range(20)]
 

@@ -445,7 +445,7 @@ async def test_notifications_are_handled_and_removed(start: StartNode) -> None:
     await until(lambda: node.channels.leaders.get(1) == {("t", 0): 1})
     sent = len(node.channels.sent)
     await node.session.notify_log_dir_failure(1)
-    changes = znodes.encode_partition_list([TopicPartition("t", 0)])
+    changes = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
     await node.session.create("/isr_change_notification/isr_change_", changes, sequential=True)
     await node.session.create("/isr_change_notification/isr_change_", b"nonsense", sequential=True)
     await until(lambda: len(node.channels.sent) >= sent + 3)

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from kbroker.protocol.records.batch import check_batch, split_batches
+from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.column_writer import ColumnEncoder
 from kbroker.protocol.records.columns import ColumnDecoder
 from kbroker.protocol.records.compression import CompressionType
 from kbroker.protocol.records.message_set import to_batches
 from kbroker.protocol.records.partitioner import murmur2
-from kbroker.protocol.records.record import Record, decode_batch, encode_batch
+from kbroker.protocol.records.record import decode_batch
 from tests.fixtures.java import JavaTool
 from tests.protocol.records.batches import (
     Row,
@@ -59,7 +60,10 @@ def size_of(row: Row) -> int:
 
 
 def whole(codec: int) -> bytes:
-    return bytes(encode_batch([Record(0, row[3], 0, row[0], row[1], tuple(row[2])) for row in ROWS], codec))
+    builder = BatchBuilder(1 << 30, codec)
+    for key, value, headers, timestamp in ROWS:
+        assert builder.append(key, value, headers, timestamp)
+    return bytes(builder.build())
 
 
 def from_columns(codec: int) -> bytes:

@@ -34,16 +34,6 @@ def test_special_times_stand_for_the_ends_and_the_largest(tmp_path: Path) -> Non
     log.close()
 
 
-def test_old_clients_get_the_segments_base_offsets(tmp_path: Path) -> None:
-    log = new_log(tmp_path, LogConfig(segment_bytes=1000))
-    fill(log, 30)
-    bases = [segment.base_offset for segment in log.segments]
-    assert log.legacy_segment_offsets(100, -1) == [30, *reversed(bases)]
-    assert log.legacy_segment_offsets(1, -2) == [0]
-    assert log.legacy_segment_offsets(100, 0) == []
-    log.close()
-
-
 @pytest.mark.parametrize("codec", list(CompressionType))
 def test_records_are_found_in_batches_of_every_compression(tmp_path: Path, codec: CompressionType) -> None:
     log = new_log(tmp_path)

@@ -30,7 +30,7 @@ class UnevenAssignment:
         racks: GroupRacks,
         previous: Callable[[Subscription], tuple[Sequence[TopicPartition], int | None]],
     ) -> None:
-        self._members, self._racks = members, racks
+        self._racks = racks
         self._assignment = owned
         self._topics_of = {
             member: [topic for topic in subscription.topics if topic in topics]

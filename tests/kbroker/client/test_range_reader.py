@@ -203,7 +203,6 @@ def test_a_corrupt_batch_is_an_error_with_its_offset_or_left_out(own_broker: Bro
         reader = range_reader.RangeReader(cluster, topic_name, 0, 0, 150, skip_corrupt=True)
         offsets = [offset for batch in reader for offset in batch["offset"].to_pylist()]
     assert offsets == [*range(50), *range(100, 150)]
-    assert reader.corrupt_batches == 1
 
 
 @pytest.mark.parametrize("damage", [1 << 40, -50])

@@ -25,6 +25,7 @@ from kbroker.config.broker_config import read_broker_config
 from kbroker.config.dynamic_config import DynamicConfig
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.security.quotas import ANY, PRODUCED, Entity
+from tests.controller.sessions import tell_of_change
 from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.kbroker.network.serving import until
 
@@ -69,9 +70,9 @@ async def test_limits_are_read_at_start_and_followed(zookeeper: ZooKeeperAddress
     assert keeper.ips == keeper.ip_rates == {"10.0.0.1": 7.0}
     await configs.watch()
     await session.set("/config/users/ann", b'{"version":1,"config":{}}')
-    await session.notify_config_change("users", "ann")
+    await tell_of_change(session, "users", "ann")
     await session.set("/config/ips/10.0.0.1", b'{"version":1,"config":{}}')
-    await session.notify_config_change(*ip_place("10.0.0.1"))
+    await tell_of_change(session, *ip_place("10.0.0.1"))
     async with asyncio.timeout(20):
         while len(keeper.quotas.entities()) > 1 or keeper.ips or keeper.ip_rates:  # noqa: ASYNC110
             await asyncio.sleep(0.01)

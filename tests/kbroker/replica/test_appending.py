@@ -20,7 +20,6 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.replication import StopReplicaRequest
 from kbroker.protocol.records.checksum import crc32c
 from kbroker.protocol.records.compression import CompressionType
-from kbroker.protocol.records.record import Record, encode_batch
 from kbroker.replica.appending import IN_WORKERS_MS, room_on_loop
 from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.workers import Workers
@@ -103,7 +102,7 @@ async def test_the_more_a_batch_unpacks_to_the_farther_from_the_loop_it_is_check
     played = Played(tmp_path, workers=threads)
     await played.lead()
     answer = DelayedAnswer(5000, list)
-    batch = encode_batch([Record(0, 1_000, 0, b"key", bytes(size))], CompressionType.ZSTD)
+    batch = one_batch(bytes(size), compression=CompressionType.ZSTD)
     played.replicas.append(TOPIC, 0, batch, -1, 0, answer)
     if answer.future is not None:
         await asyncio.wait_for(answer.future, 20)
@@ -117,11 +116,11 @@ async def test_once_a_batch_takes_the_loop_long_to_check_workers_check_for_a_whi
     threads.preparing = pool = CountingPool()
     played = Played(tmp_path, workers=threads)
     await played.lead()
-    batch = encode_batch([Record(0, 1_000, 0, b"key", bytes(1_000))], CompressionType.GZIP)
+    batch = one_batch(bytes(1_000), compression=CompressionType.GZIP)
     empty_pieces = bytearray(batch[:61] + gzip.compress(b"") * 2_000)
     struct.pack_into(">i", empty_pieces, 8, len(empty_pieces) - 12)
     struct.pack_into(">I", empty_pieces, 17, crc32c(empty_pieces[21:]))
-    random = encode_batch([Record(0, 1_000, 0, b"key", os.urandom(1_000))], CompressionType.GZIP)
+    random = one_batch(os.urandom(1_000), compression=CompressionType.GZIP)
 
     async def appended(records: bytearray) -> int:
         """Append; returns how often workers were asked."""
@@ -147,7 +146,7 @@ async def test_batches_that_unpack_to_very_much_are_unpacked_one_at_a_time(tmp_p
     played = Played(tmp_path, workers=threads)
     await played.lead(partitions=range(4))
     answer = DelayedAnswer(10_000, list)
-    batch = encode_batch([Record(0, 1_000, 0, b"key", bytes(5_000_000))], CompressionType.ZSTD)
+    batch = one_batch(bytes(5_000_000), compression=CompressionType.ZSTD)
     for number in range(8):
         played.replicas.append(TOPIC, number % 4, bytearray(batch), -1, 0, answer)
     assert answer.future is not None

@@ -9,7 +9,6 @@ from kbroker.verify.history import (
     DamagedHistory,
     Event,
     Recorder,
-    completions,
     decode,
     encode,
     read_history,
@@ -46,12 +45,6 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
     path.write_text('{"index": 0}\n{}\n')
     with pytest.raises(DamagedHistory, match="line 1 is no event"):
         list(read_history(path))
-
-
-def test_completions_are_paired_with_their_invocations() -> None:
-    begun = [Event(number, number, "invoke", "poll", [["poll"]], number) for number in (1, 2)]
-    ended = Event(3, 2, "ok", "poll", [["poll", {}]], 3)
-    assert list(completions([*begun, ended])) == [(begun[1], ended), (begun[0], None)]
 
 
 def test_settings_of_a_folder_without_any_are_empty(tmp_path: Path) -> None:

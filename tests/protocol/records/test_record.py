@@ -85,9 +85,3 @@ HEAD = {
     "base_timestamp": 0,
     "max_timestamp": 0,
 }
-
-
-@both
-def test_one_batch_holds_all_records_given(module: ModuleType) -> None:
-    held = [module.Record(0, 7, 0, None, bytes(1000)) for _ in range(100)]
-    assert [r.value for r in module.decode_batch(module.encode_batch(held, 1))] == [bytes(1000)] * 100
