@@ -269,13 +269,14 @@ class NetworkKeys:
         default=500,
         check=at_least(1),
         effect=False,
-        doc="Requests that may wait for a thread. Requests are handled as they are read here, so none ever waits.",
+        doc="Requests that may wait for a thread. Requests are handled as they are read here; of those with more than "
+        "2,000 elements (partitions, topics, groups) eight are worked on at a time, and one of each connection waits.",
     )
     queued_max_request_bytes: Long = key(
         "queued.max.request.bytes",
         default=-1,
-        doc="No further request is read while those in work hold this many bytes; -1: no limit. What comes before a "
-        "login is not counted: a connection holds at most sasl.server.max.receive.size of it "
+        doc="No further request is read while those in work, or in line, hold this many bytes; -1: no limit. "
+        "What comes before a login is not counted: a connection holds at most sasl.server.max.receive.size of it "
         "(of a TLS handshake 128 KiB), for 40 s at most.",
     )
     num_network_threads: Int = key(

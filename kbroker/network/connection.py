@@ -35,17 +35,16 @@ from kbroker.security.acls import ANONYMOUS
 from kbroker.security.authorizer import EVERYTHING
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from kbroker.handlers.context import RequestContext
     from kbroker.network.authentication import Authentication
     from kbroker.network.buffers import Buffer
     from kbroker.network.channel import Channel
+    from kbroker.network.letting_go import Cancellable
     from kbroker.network.limits import ServerLimits
     from kbroker.network.request_times import Timing
     from kbroker.network.server import Dispatch, Listener, Server
-    from kbroker.replica.reply import Reply
     from kbroker.security.authorizer import Everything
     from kbroker.security.exchange import Identity
 
@@ -142,7 +141,7 @@ class Connection:
         self._reserved = 0
         self._pending = False
         """Whether a request is in work that nothing may overtake."""
-        self._cancelled_when_closed: asyncio.Future[Any] | Reply | None = None
+        self._cancelled_when_closed: Cancellable | None = None
         """The answer of that request, when nobody but this client wants it."""
         self._late: deque[LateAnswer] = deque()
         """Answers that are to come, or wait for one before them, in the order of the requests, all of one API."""
@@ -448,8 +447,8 @@ class Connection:
             self._late.append(ctx.late)
             self._go_on()
 
-    def cancel_when_closed(self, answer: asyncio.Future[Any] | Reply) -> None:
-        """The request in work does nothing but wait: it ends with the connection."""
+    def cancel_when_closed(self, answer: Cancellable | None) -> None:
+        """The request in work does nothing but wait: it ends with the connection. None: no longer."""
         self._cancelled_when_closed = answer
 
     def answer_late(self, late: LateAnswer, parts: list[Any] | None) -> None:

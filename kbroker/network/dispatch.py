@@ -6,7 +6,8 @@ What a client gets for what it must not send (apis.md section 3):
     ApiVersions of an unknown version                                 ApiVersions v0, error 35, the versions of 18
     KafkaError, or a bug of ours (-1, with traceback in the log)      the API's response, the error in each place
 
-Requests and answers of more than MOST_AT_ONCE elements are decoded and encoded in turns of the event loop.
+Requests and answers of more than MOST_AT_ONCE elements are decoded and encoded in turns of the event loop; of such
+requests some are in work at once, the others wait in line (large_requests.py).
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from kbroker.handlers.demands import Asked, Steps, quick_of, together
 from kbroker.handlers.refusals import refusal
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handling
 from kbroker.network.answer_errors import error_counter, error_counter_in_steps
-from kbroker.network.letting_go import let_go
-from kbroker.network.limits import BROKER_REQUESTS, MOST_AT_ONCE, OPERATORS_REQUESTS, most_elements
+from kbroker.network.large_requests import LargeRequests
+from kbroker.network.letting_go import CancelledInTurn, let_go
+from kbroker.network.limits import BROKER_REQUESTS, BROKERS_LINE, MOST_AT_ONCE, OPERATORS_REQUESTS, most_elements
 from kbroker.network.metering import Meter
 from kbroker.network.request_times import ApiRequests, Times, Timing
 from kbroker.protocol.apis import API_BY_KEY
@@ -33,7 +35,7 @@ from kbroker.protocol.codec import decode, decode_in_steps
 from kbroker.protocol.errors import AnswerTooLarge, ErrorCode, KafkaError, MalformedMessage, TooManyElements
 from kbroker.protocol.headers import encode_response, encode_response_in_steps, read_request_header
 from kbroker.replica.reply import Reply
-from kbroker.replica.turns import finished, in_turns
+from kbroker.replica.turns import ERRAND, at_work, finished, in_turns
 from kbroker.security.quotas import ClientQuotas
 
 if TYPE_CHECKING:
@@ -150,6 +152,7 @@ class Dispatcher:
         self.authorizer = authorizer
         """None: everybody may do everything."""
         self.apis = {key: _Api(key, handling) for key, handling in HANDLERS.items()}
+        self._clients_large, self._brokers_large = LargeRequests(), LargeRequests()
 
     def __call__(self, connection: Connection, frame: memoryview) -> Any:
         """Return the parts of the answer (size first), None for none, or PENDING; raise CloseConnection."""
@@ -275,17 +278,25 @@ class Dispatcher:
 
     async def _serve_large(self, api: _Api, ctx: RequestContext, frame: memoryview, position: int) -> Any:
         """Return the parts of the answer to a request that is decoded in turns, None for none."""
-        version, size = ctx.api_version, len(frame)
+        version, size, connection = ctx.api_version, len(frame), ctx.connection
+        of_brokers = ctx.api_key in BROKERS_LINE and connection.takes_brokers
+        line = self._brokers_large if of_brokers else self._clients_large
+        # Who produces with acks=0 may leave at once; others who leave learn nothing, and are told so by their clients.
+        place = await line.enter(None if ctx.api_key == PRODUCE else connection)
+        ERRAND.set(place)
+        if ctx.timing is not None:
+            ctx.timing.begins()
         try:
             request: Any = await finished(
                 in_turns(decode_in_steps(api.request_type, frame, version, position, api.most_elements))
             )
         except MalformedMessage as error:
+            place.leave()
             raise _unparsable(api, version, error) from error
         try:
             return await self._answer_large(api, ctx, request, size)
         finally:
-            let_go(request)
+            let_go(request).add_done_callback(place.leave)
 
     async def _answer_large(self, api: _Api, ctx: RequestContext, request: Any, size: int) -> Any:
         began = time_ns()
@@ -297,7 +308,7 @@ class Dispatcher:
         if hasattr(answer, "__await__"):
             waiting = asyncio.ensure_future(answer)
             if ctx.ends_with_connection:
-                ctx.connection.cancel_when_closed(waiting)
+                ctx.connection.cancel_when_closed(CancelledInTurn(waiting))
             try:
                 answer = await waiting
             except CloseConnection:
@@ -385,7 +396,12 @@ class Dispatcher:
 
 def _made(ctx: RequestContext, make: Callable[[], Any]) -> Any:
     """Return what repeats the elements of a request; for a large one an awaitable of it, made in a thread."""
-    return asyncio.to_thread(make) if ctx.is_large else make()
+    return _in_thread(make) if ctx.is_large else make()
+
+
+async def _in_thread(make: Callable[[], Any]) -> Any:
+    with at_work():
+        return await asyncio.to_thread(make)
 
 
 class _Send:

@@ -16,6 +16,7 @@ PRODUCE, FETCH, OFFSET_FOR_LEADER_EPOCH = 0, 1, 23
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION = 4, 5, 6, 27, 56
 ALTER_REPLICA_LOG_DIRS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS = 34, 43, 46
 JOIN_GROUP, CREATE_ACLS, DELETE_ACLS, CONSUMER_GROUP_HEARTBEAT = 11, 30, 31, 68
+ADD_PARTITIONS_TO_TXN = 24
 
 LARGE_REQUESTS = frozenset((PRODUCE, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION))
 """API keys of requests that hold record batches or speak of all a cluster's partitions: socket.request.max.bytes."""
@@ -59,6 +60,10 @@ BROKER_REQUESTS = frozenset((LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, 7, W
 """API keys of requests that only brokers send: those and ControlledShutdown, AllocateProducerIds."""
 OPERATORS_REQUESTS = frozenset((WRITE_TXN_MARKERS,))
 """Those that operators send, too, to end a hanging transaction (KIP-664): where there are rules, they decide."""
+BROKERS_LINE = BROKER_REQUESTS | {FETCH, OFFSET_FOR_LEADER_EPOCH, ADD_PARTITIONS_TO_TXN}
+"""What does not wait behind clients' large requests, on listeners that take what brokers send. Where clients share one
+with brokers they ask for some of it, too.
+"""
 
 
 def broker_listeners(config: BrokerConfig) -> frozenset[str] | None:

@@ -96,6 +96,10 @@ class Timing:
         self.ready = 0.0
         self.turn = 0.0
 
+    def begins(self) -> None:
+        """It is its turn, after it has waited in line."""
+        self.begun = monotonic()
+
     def handled(self) -> None:
         """The handler has returned: an answer, or what is to be waited for."""
         self._handled = monotonic()

@@ -15,6 +15,9 @@ A handler whose work grows with what was asked for writes it as a generator that
 
 What is done within one turn is answered at once; the rest goes on in the next turns of the loop. The result may itself
 be awaitable.
+
+What is done for one request, in however many tasks, is an errand: it knows whether there is work to be done for it, or
+others are waited for.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from time import monotonic
 from typing import TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -48,12 +53,39 @@ _lines: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]
 """What waits for its turn, in order."""
 
 
+class Errand:
+    """One request's work; its tasks, and those that they make, have it in their context (`ERRAND`)."""
+
+    __slots__ = ("awaited",)
+
+    def __init__(self) -> None:
+        self.awaited = 0
+        """So many of its tasks wait for their turn, or for a thread that works for it."""
+
+
+ERRAND: ContextVar[Errand | None] = ContextVar("ERRAND", default=None)
+
+
+@contextmanager
+def at_work() -> Iterator[None]:
+    """What is awaited in here is the errand's own work, not what others do."""
+    errand = ERRAND.get()
+    if errand is None:
+        yield
+        return
+    errand.awaited += 1
+    try:
+        yield
+    finally:
+        errand.awaited -= 1
+
+
 def in_turns(work: Work[Answer]) -> Answer | Awaitable[Answer]:
     """Begin the work: return its result, or what is to be awaited for it when it takes longer than a turn.
 
     Where much is under way, and more has begun in this turn, it waits in line with all else.
     """
-    if len(_under_way) >= MOST_AT_A_TURN and _has_enough_begun():
+    if _has_enough_begun():
         _under_way.add(work)
         return _go_on(work)
     ends = monotonic() + _turn_s()
@@ -109,7 +141,9 @@ def _turn_s() -> float:
 
 
 def _has_enough_begun() -> bool:
-    """Whether what began in this turn of the loop, each with its own shortest time, has had all of it together."""
+    """Whether much is under way, and what began in this turn of the loop beside it has had all of the turn."""
+    if len(_under_way) < MOST_AT_A_TURN:
+        return False
     loop = asyncio.get_running_loop()
     ends = _beginnings.get(loop)
     if ends is not None:
@@ -121,6 +155,11 @@ def _has_enough_begun() -> bool:
 
 async def _next_turn() -> None:
     """Wait for the loop's next turn; where many do, until it is this one's turn among them."""
+    with at_work():
+        await _turn()
+
+
+async def _turn() -> None:
     if len(_under_way) <= MOST_AT_A_TURN:
         await asyncio.sleep(0)
         return
@@ -143,12 +182,15 @@ def _let_go_on(loop: asyncio.AbstractEventLoop, line: deque[asyncio.Future[None]
 
 
 class Turn:
-    """The same for what is a coroutine already: `await turn.end_if_over()` after each item."""
+    """The same for what is a coroutine already: `await turn.end_if_over()` after each item.
+
+    Where enough has begun in this turn of the loop it is over from the start: what is much for one item asks first.
+    """
 
     __slots__ = ("__weakref__", "_ends")
 
     def __init__(self) -> None:
-        self._ends = monotonic() + _turn_s()
+        self._ends = 0.0 if _has_enough_begun() else monotonic() + _turn_s()
 
     async def end_if_over(self) -> None:
         """Let others in between when this turn has taken its time."""

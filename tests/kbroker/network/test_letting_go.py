@@ -13,12 +13,13 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.demands import nothing
 from kbroker.handlers.refusals import blank
 from kbroker.handlers.registry import handles
+from kbroker.network import letting_go
 from kbroker.network.dispatch import Dispatcher
-from kbroker.network.letting_go import let_go
+from kbroker.network.letting_go import CancelledInTurn, let_go
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.messages.transactions import AddPartitionsToTxnRequest
-from kbroker.replica.turns import PORTION
+from kbroker.replica.turns import MOST_AT_A_TURN, PORTION
 from tests.controller.conftest import until
 from tests.fixtures.others import Others
 from tests.kbroker.network.test_dispatch import Peer, handlers, metadata_frame
@@ -83,3 +84,41 @@ async def test_large_requests_and_answers_are_freed_in_turns(
     assert await asyncio.wait_for(peer.answers.get(), 30)
     await until(lambda: freed.total() == 2 * MANY)
     assert max(freed.values()) <= 4 * PORTION
+
+
+async def test_of_what_is_let_go_in_one_turn_only_some_begins_in_it(
+    others: Others, short_turns: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: Counter[int] = Counter()
+    elements = letting_go._elements
+
+    def noted(structs: list[Any]) -> list[Any]:
+        looked_at[others.turns] += len(structs)
+        return elements(structs)
+
+    monkeypatch.setattr(letting_go, "_elements", noted)
+    messages = 10 * MOST_AT_A_TURN
+    topics = [MetadataRequest.MetadataRequestTopic(name="t") for _ in range(2 * PORTION)]
+    for _ in range(messages):
+        let_go(MetadataRequest(topics=topics))
+    await until(lambda: looked_at.total() == messages * (1 + 2 * PORTION))
+    assert max(looked_at.values()) <= 3 * MOST_AT_A_TURN * PORTION
+    assert looked_at[min(looked_at)] <= MOST_AT_A_TURN + 2, "of the others not even the message"
+
+
+async def test_what_works_for_clients_who_are_gone_is_cancelled_one_after_the_other(others: Others) -> None:
+    ended: Counter[int] = Counter()
+
+    async def work() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended[others.turns] += 1
+
+    tasks = [asyncio.create_task(work()) for _ in range(10)]
+    await asyncio.sleep(0)
+    for task in tasks:
+        CancelledInTurn(task).cancel()
+    await until(lambda: ended.total() == len(tasks))
+    assert max(ended.values()) == 1
+    await until(lambda: all(task.cancelled() for task in tasks))
