@@ -148,7 +148,7 @@ class Retry:
     def _send_on(self, record: Record, error: Exception) -> Delivery:
         """Send a copy to where records like this one go next."""
         before = {name: value for name, value in record.headers if name.startswith(PREFIX)}
-        tried = int(before.get(f"{PREFIX}attempts") or 0) + self._attempts
+        tried = _number(before.get(f"{PREFIX}attempts")) + self._attempts
         base = record.topic.removesuffix(RETRY)
         said = {
             "topic": before.get(f"{PREFIX}topic") or record.topic.encode(),
@@ -162,3 +162,8 @@ class Retry:
         headers += [(f"{PREFIX}{name}", value) for name, value in said.items()]
         topic = base + (DEAD if record.topic.endswith(RETRY) else RETRY)
         return self._producer.send(topic, record.value, record.key, headers=headers)
+
+
+def _number(text: bytes | None) -> int:
+    """Return what a header says; anybody may have written it."""
+    return int(text) if text is not None and text.isdigit() and len(text) < 10 else 0

@@ -139,6 +139,19 @@ def refuse(*arguments: object) -> None:
     raise ConnectionError("no commit")
 
 
+def test_what_others_write_into_the_headers_stops_nothing(broker: BrokerProcess, topic: str) -> None:
+    def work(record: Record) -> None:
+        if record.topic.endswith(".retry"):
+            raise ValueError
+
+    with consumer_of(broker, topic) as consumer, Producer(broker.bootstrap) as producer:
+        producer.send(f"{topic}.retry", b"x", headers=[("error.attempts", b"many")]).result(10)
+        steps_until(Retry(consumer, producer, attempts=1, delay_s=0.0), work, 4)
+        assert committed(consumer, f"{topic}.retry") == [1]
+    (record,) = dead(broker, topic)
+    assert dict(record.headers)["error.attempts"] == b"1"
+
+
 def test_an_interrupt_commits_what_was_done_and_the_rest_comes_again(broker: BrokerProcess, topic: str) -> None:
     seen: list[bytes] = []
 
