@@ -66,9 +66,8 @@ class LogCleaner:
         self.settings = settings or LogCleanerSettings()
         self.dirtiest_ratio = 0.0
         """Dirty ratio of the dirtiest log when a thread last looked."""
-        self.last_run_ms = clock()
+        self._last_run_ms = clock()
         """When that was."""
-        self.last_stats: CleaningStats | None = None
         self._logs = logs
         self._clock = clock
         self._throttle = Throttle(self.settings.log_cleaner_io_max_bytes_per_second)
@@ -128,6 +127,16 @@ class LogCleaner:
         with self._lock:
             return sorted(each.name for each in self._uncleanable)
 
+    def uncleanable_in(self, log_dir: str) -> int:
+        """How many of them a directory holds."""
+        with self._lock:
+            return sum(each.log_dir == log_dir for each in self._uncleanable)
+
+    @property
+    def since_last_run_ms(self) -> int:
+        """How long ago a thread last looked for what is dirty; grows where none does any more."""
+        return self._clock() - self._last_run_ms
+
     def clean_dirtiest(self, stopping: threading.Event | None = None) -> bool:
         """Compact the log that needs it most, if any does; whether there was one."""
         plan = self._take()
@@ -144,7 +153,7 @@ class LogCleaner:
         """Choose a log; nobody else takes it until it is given back."""
         now = self._clock()
         with self._lock:
-            self.last_run_ms = now
+            self._last_run_ms = now
             logs = [each for each in list(self._logs.logs.values()) if each.config.is_compacted]
             self._uncleanable.intersection_update(logs)
             plans = []
@@ -184,7 +193,6 @@ class LogCleaner:
             with self._lock:
                 self._give_up(plan.log, error)
         else:
-            self.last_stats = stats
             self._logs.checkpoints.write_first_dirty_offsets()
             self._report(plan.log, stats)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from kbroker.metrics.exposition import Exposition
 from kbroker.metrics.families import Family, Section
 from kbroker.metrics.sources import Sources
 from kbroker.replica.hosted import HostedPartition
 from kbroker.replica.partition import Role
+from kbroker.segment.cleaner import LogCleaner
 
 _declare = Section("Replicas")
 _manager = "kafka_server_replicamanager_"
@@ -51,6 +53,19 @@ DIRECTORY_SIZE = _declare.gauge(
     "kbroker_log_dir_size_bytes", "Size of the disk that a log directory lies on.", "directory"
 )
 DIRECTORY_FREE = _declare.gauge("kbroker_log_dir_free_bytes", "What of it is free.", "directory")
+MAX_DIRTY_PERCENT = _declare.gauge(
+    "kafka_log_logcleanermanager_max_dirty_percent",
+    "Of the compacted log that needs it most: how much of it is not compacted, when a thread last looked.",
+)
+SINCE_LAST_CLEANING = _declare.gauge(
+    "kafka_log_logcleanermanager_time_since_last_run_ms",
+    "Since a thread last looked for a log to compact; grows beyond log.cleaner.backoff.ms where none does any more.",
+)
+UNCLEANABLE = _declare.gauge(
+    "kafka_log_logcleanermanager_uncleanable_partitions_count",
+    "Logs that are left alone until the next start, as compacting them failed.",
+    "logDirectory",
+)
 PURGATORY = _declare.gauge(
     "kafka_server_delayedoperationpurgatory_numdelayedoperations",
     "Requests that wait for replicas or for records.",
@@ -116,6 +131,8 @@ def collect(sources: Sources, out: Exposition) -> None:
         out.add(MAX_LAG, lag, CLIENT)
         out.add(FAILED_PARTITIONS, failed, CLIENT)
     _directories(sources, out)
+    if replicas.care is not None:
+        _compaction(replicas.care.cleaner, sources.services.logs.directories, out)
 
 
 class _Counts:
@@ -204,3 +221,10 @@ def _directories(sources: Sources, out: Exposition) -> None:
             continue  # it is about to be found offline
         out.add(DIRECTORY_SIZE, disk.f_blocks * disk.f_frsize, path)
         out.add(DIRECTORY_FREE, disk.f_bavail * disk.f_frsize, path)
+
+
+def _compaction(cleaner: LogCleaner, directories: Sequence[str], out: Exposition) -> None:
+    out.add(MAX_DIRTY_PERCENT, int(100 * cleaner.dirtiest_ratio))
+    out.add(SINCE_LAST_CLEANING, cleaner.since_last_run_ms)
+    for path in directories:
+        out.add(UNCLEANABLE, cleaner.uncleanable_in(path), path)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 from kbroker.handlers.produce import produce
 from kbroker.metrics import replicas
 from kbroker.protocol.errors import ErrorCode
+from kbroker.segment.cleaner import LogCleaner
 from tests.fixtures.copies import Copies, until
 from tests.fixtures.data_path import TOPIC, Played, one_batch
 from tests.kbroker.handlers.test_produce import request_for
 from tests.kbroker.metrics.scraping import collected, sources_of
+from tests.segment.batches import NOW
+from tests.segment.test_cleaner import managed
 
 MANAGER = "kafka_server_replicamanager_"
 
@@ -111,3 +115,30 @@ async def test_changes_of_isrs_are_counted_by_their_direction(copies: Copies) ->
     await until(lambda: totals.isr_shrinks >= 1)
     found = collected(replicas.collect, sources_of(copies.brokers[1]))
     assert found.value(MANAGER + "isrshrinks_total") == totals.isr_shrinks
+
+
+async def test_how_far_compaction_has_come_is_told(played: Played, tmp_path: Path) -> None:
+    logs = managed(tmp_path, "bad", "good")
+    bad = logs.logs["bad", 0]
+    path = bad.directory / f"{0:020d}.log"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    now = NOW
+    cleaner = LogCleaner(logs, clock=lambda: now)
+    played.replicas.care = SimpleNamespace(cleaner=cleaner)  # type: ignore[assignment]
+    prefix = "kafka_log_logcleanermanager_"
+
+    def told() -> list[float]:
+        found = collected(replicas.collect, sources_of(played, logs=logs))
+        uncleanable = found.value(f"{prefix}uncleanable_partitions_count", logDirectory=bad.log_dir)
+        return [uncleanable, *(found.value(prefix + name) for name in ("max_dirty_percent", "time_since_last_run_ms"))]
+
+    now += 700
+    assert told() == [0, 0, 700]
+    assert cleaner.clean_dirtiest()
+    assert cleaner.clean_dirtiest()
+    now += 30
+    assert told() == [1, 100, 30]
+    assert not cleaner.clean_dirtiest()
+    assert told() == [1, 0, 0]
+    logs.shutdown()
