@@ -17,7 +17,7 @@ from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.events import NEVER, Fail, FindCoordinator, Identity, Instruction, Send, ShareOut, Work
 from kbroker.client.group.subscriptions import encode_assignment
 from kbroker.client.group.topic_racks import Topics
-from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import ConsumerGroupHeartbeatRequest, JoinGroupRequest, LeaveGroupRequest
 from kbroker.protocol.schema import Message
 
@@ -63,7 +63,7 @@ class Driver:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._working: asyncio.Task[None] | None = None
         self._unanswered = 0
-        """Requests in a row: brokers may name a coordinator that is dead until its session is over."""
+        """Requests in a row: brokers may name one for a while that is dead, or that is not the coordinator any more."""
 
     @property
     def now(self) -> int:
@@ -110,7 +110,13 @@ class Driver:
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the group membership met what it did not expect", exc_info=error)
+            self.handle(self.member.fail(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)))
 
     async def _send(self, request: Message) -> None:
         is_farewell = _is_farewell(request)
@@ -126,7 +132,7 @@ class Driver:
             if not is_farewell:
                 self.handle(self.member.fail(error.code, error.message))
         else:
-            self._unanswered = 0
+            self._unanswered = self._unanswered + 1 if answer.error_code in COORDINATOR_MOVED else 0
             self.handle(self.member.answered(request, answer, self.now))
 
     async def _say_goodbye(self, farewell: Message) -> None:

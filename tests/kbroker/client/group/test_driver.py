@@ -15,7 +15,7 @@ from kbroker.client.group.driver import Driver
 from kbroker.client.types import TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
-from kbroker.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse
+from kbroker.protocol.messages.groups import HeartbeatResponse, LeaveGroupRequest, LeaveGroupResponse
 from tests.kbroker.client.group.members import Diary, fill, member, poll_until
 from tests.kbroker.client.group.test_classic_member import stable
 from tests.simulation.loop import Simulation
@@ -130,6 +130,21 @@ class DeadCoordinator(Coordinator):
         raise ConnectionRefusedError
 
 
+class FormerCoordinator(DeadCoordinator):
+    """Every broker names one that is none any more."""
+
+    async def ask(self, *request: Any, **how: Any) -> Any:
+        self.asked += 1
+        return HeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR)
+
+
+class BrokenCoordinator(DeadCoordinator):
+    """Does what nobody expects."""
+
+    async def ask(self, *request: Any, **how: Any) -> Any:
+        raise ZeroDivisionError("who divides here?")
+
+
 class Resetting(Coordinator):
     """Its first connection ends before the answer."""
 
@@ -180,14 +195,29 @@ async def test_a_farewell_that_nobody_waits_for_any_more_is_not_said_later() -> 
     await cluster.close()
 
 
-def test_a_coordinator_that_is_named_though_it_is_dead_is_asked_ever_less_often() -> None:
+async def test_what_nobody_expects_ends_the_membership_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(ConsumerConfig(bootstrap="127.0.0.1:1"))
+    driver = Driver(stable(TopicPartition("a", 0)), cluster, BrokenCoordinator(cluster, "g"), Nobody())
+    driver.handle(driver.member.tick(driver.now))
+    async with asyncio.timeout(20):
+        while driver.error is None:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert isinstance(driver.error, errors.UnknownServerError)
+    assert "who divides here?" in str(driver.error)
+    assert "Traceback" in caplog.text
+    await driver.close()
+    await cluster.close()
+
+
+@pytest.mark.parametrize("kind", [DeadCoordinator, FormerCoordinator])
+def test_a_coordinator_that_is_named_though_it_is_none_is_asked_ever_less_often(kind: type[DeadCoordinator]) -> None:
     simulation = Simulation(seed=1)
     simulation.now = 1.0
     machine = simulation.machine("client")
 
     async def live() -> int:
         cluster = Cluster(ConsumerConfig(bootstrap="127.0.0.1:1"))
-        coordinator = DeadCoordinator(cluster, "g")
+        coordinator = kind(cluster, "g")
         driver = Driver(stable(TopicPartition("a", 0)), cluster, coordinator, Nobody())
         driver.handle(driver.member.tick(driver.now))
         await asyncio.sleep(9)
