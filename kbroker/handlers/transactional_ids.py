@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -44,7 +44,7 @@ from kbroker.protocol.messages.transactions import (
     ListTransactionsResponse,
 )
 from kbroker.replica.reply import Reply
-from kbroker.replica.turns import Turn, Work, each_in_turns, in_turns, portions
+from kbroker.replica.turns import Turn, Work, in_turns, portions
 
 FIRST_BATCHED_VERSION = 4
 """Of AddPartitionsToTxn: for many transactions at once, from brokers."""
@@ -59,6 +59,7 @@ TOGETHER = 10
 T = TypeVar("T")
 Key = tuple[str, int]
 ErrorOf = Callable[[Key], ErrorCode]
+Refusal = Callable[[Key], ErrorCode | None]
 Topics = Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
 AskedByBroker = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 ResultForBroker = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
@@ -150,10 +151,10 @@ async def _add_many(
     services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     topics = request.v3_and_below_topics
-    keys = list(_keys(topics))
-    refusals = await each_in_turns(partial(_refusal, services), keys)
-    if any(refusals):
-        error_of = _none_of(dict(zip(keys, refusals, strict=True)))
+    refusal = partial(_refusal, services)
+    keys = await _keys_in_turns(topics, refusal)
+    if keys is None:
+        error_of = _none_of(refusal)
     else:
         answer = await services.transactions.add_partitions(
             request.v3_and_below_transactional_id,
@@ -162,19 +163,40 @@ async def _add_many(
             keys,
         )
         error_of = _same(known_error(answer.error, ctx.api_version))
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _topic_results_in_turns(topics, error_of))
+    results = await _topic_results_in_turns(topics, lambda keys: error_of)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+
+
+async def _keys_in_turns(topics: Topics, refusal: Refusal) -> list[Key] | None:
+    """Return the partitions, each once; None where some are refused."""
+    turn = Turn()
+    keys: dict[Key, None] = {}
+    for topic in topics:
+        for portion in portions(topic.partitions):
+            for partition in portion:
+                key = topic.name, partition
+                if refusal(key) is not None:
+                    return None
+                keys[key] = None
+            await turn.end_if_over()
+        await turn.end_if_over()
+    return list(keys)
 
 
 def _refusal(services: Services, key: Key) -> ErrorCode | None:
     """Why no client may add a partition. A marker in __transaction_state would be no record that its readers know."""
     if key[0] in INTERNAL_TOPICS:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return _unknown(services, key)
+
+
+def _unknown(services: Services, key: Key) -> ErrorCode | None:
     return None if services.metadata.knows(*key) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _none_of(refused: Mapping[Key, ErrorCode | None]) -> ErrorOf:
+def _none_of(refusal: Refusal) -> ErrorOf:
     """The errors where some are refused: nothing is added."""
-    return lambda key: refused.get(key) or ErrorCode.OPERATION_NOT_ATTEMPTED
+    return lambda key: refusal(key) or ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 def _same(error: ErrorCode) -> ErrorOf:
@@ -187,7 +209,7 @@ def _add_all(
     """Add all partitions, or none if some are refused."""
     topics = request.v3_and_below_topics
     if refused:
-        results = _topic_results(topics, _none_of(refused))
+        results = _topic_results(topics, _none_of(refused.get))
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     keys = list(_keys(topics))
     asked = services.transactions.add_partitions(
@@ -222,19 +244,22 @@ async def _add(
 
 
 async def _add_or_verify(services: Services, asked: AskedByBroker) -> ResultForBroker:
-    keys = list(_keys(asked.topics))
     producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
     if asked.verify_only:
-        error_of = services.transactions.verify(*producer, keys).__getitem__
+        results = await _topic_results_in_turns(
+            asked.topics, lambda keys: services.transactions.verify(*producer, keys).__getitem__
+        )
     else:
-        known = await each_in_turns(lambda key: services.metadata.knows(*key), keys)
-        if not all(known):  # when the transaction ends they would count as deleted, and get no marker
-            unknown = [key for key, is_known in zip(keys, known, strict=True) if not is_known]
-            error_of = _none_of(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        refusal = partial(
+            _unknown, services
+        )  # when the transaction ends they would count as deleted, and get no marker
+        keys = await _keys_in_turns(asked.topics, refusal)
+        if keys is None:
+            error_of = _none_of(refusal)
         else:
             # Of other brokers, for producers whose transactions have epochs of their own.
             error_of = _same(await _add(services, *producer, keys, EPOCH_EACH, may_wait=False))
-    results = await _topic_results_in_turns(asked.topics, error_of)
+        results = await _topic_results_in_turns(asked.topics, lambda keys: error_of)
     return ResultForBroker(transactional_id=asked.transactional_id, topic_results=results)
 
 
@@ -262,16 +287,16 @@ def _topic_results(topics: Topics, error_of: ErrorOf) -> list[TopicResult]:
     ]
 
 
-async def _topic_results_in_turns(topics: Topics, error_of: ErrorOf) -> list[TopicResult]:
+async def _topic_results_in_turns(topics: Topics, judge: Callable[[list[Key]], ErrorOf]) -> list[TopicResult]:
+    """`judge`: tells of some partitions at a time what their errors are."""
     turn = Turn()
     results = []
     for topic in topics:
         partitions: list[PartitionResult] = []
         for portion in portions(topic.partitions):
-            partitions += [
-                PartitionResult(partition_index=partition, partition_error_code=error_of((topic.name, partition)))
-                for partition in portion
-            ]
+            keys = [(topic.name, partition) for partition in portion]
+            error_of = judge(keys)
+            partitions += [PartitionResult(partition_index=key[1], partition_error_code=error_of(key)) for key in keys]
             await turn.end_if_over()
         results.append(TopicResult(name=topic.name, results_by_partition=partitions))
         await turn.end_if_over()

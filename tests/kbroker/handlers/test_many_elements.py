@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -225,6 +226,65 @@ async def test_others_have_their_turns_in_between(name: str, others: Others, sho
     before = others.turns
     await HANDLERS[schema_of(type(request)).api_key].handler(SERVICES, context, request)
     assert others.turns - before >= MANY // PORTION // 3
+
+
+class Watched(list[Any]):
+    """An array that notes how much of it is looked at in each turn of the loop."""
+
+    others: Others
+    looked_at: Counter[int]
+
+    def __iter__(self) -> Iterator[Any]:
+        self.looked_at[self.others.turns] += len(self)
+        return super().__iter__()
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        self.looked_at[self.others.turns] += len(found) if isinstance(place, slice) else 1
+        return found
+
+
+@pytest.fixture
+def watched(others: Others) -> type[Watched]:
+    Watched.others, Watched.looked_at = others, Counter()
+    return Watched
+
+
+@pytest.mark.parametrize("knows", [False, True])
+@pytest.mark.parametrize("how", ["verify", "add for a broker", "add"])
+async def test_very_many_partitions_of_one_topic_join_a_transaction_in_turns(
+    how: str, knows: bool, watched: type[Watched], short_turns: None
+) -> None:
+    load_all()
+    topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=watched(range(MANY)))
+    transaction = blank(
+        AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction, topics=[topic], verify_only=how == "verify"
+    )
+    of_broker = AddPartitionsToTxnRequest(transactions=[transaction])
+    request = blank(AddPartitionsToTxnRequest, v3_and_below_topics=[topic]) if how == "add" else of_broker
+    most_verified = 0
+    error = ErrorCode.NONE if knows else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def verify(*asked: Any) -> Any:
+        nonlocal most_verified
+        most_verified = max(most_verified, len(asked[3]))
+        return dict.fromkeys(asked[3], error)
+
+    async def add(*asked: Any) -> Any:
+        assert asked[3] == [("t", number) for number in range(MANY)]
+        return SimpleNamespace(error=error)
+
+    services: Any = SimpleNamespace(
+        transactions=SimpleNamespace(verify=verify, add_partitions=add),
+        metadata=SimpleNamespace(knows=lambda *key: knows),
+    )
+    context: Any = SimpleNamespace(api_version=3 if how == "add" else 5, is_large=True, ends_with_connection=False)
+    answer: Any = await HANDLERS[schema_of(AddPartitionsToTxnRequest).api_key].handler(services, context, request)
+    topics = answer.results_by_topic_v3_and_below or answer.results_by_transaction[0].topic_results
+    assert {each.partition_error_code for each in topics[0].results_by_partition} == {error}
+    assert len(topics[0].results_by_partition) == MANY
+    assert max(watched.looked_at.values()) <= 3 * PORTION
+    assert most_verified <= PORTION
 
 
 async def test_a_thread_sorts_very_many_filters_by_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
