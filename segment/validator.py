@@ -14,7 +14,13 @@ from enum import IntEnum
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import (
+    ATTRIBUTES_POSITION,
+    COMPRESSION_MASK,
+    CONTROL_BIT,
     HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    MAGIC_POSITION,
     BatchHeader,
     RecordsSummary,
     check_batch,
@@ -36,17 +42,13 @@ from kbroker.segment.log_config import LogConfig
 
 Batch = bytearray | memoryview
 
-_MAGIC_POSITION = 16
-_LOW_ATTRIBUTES_POSITION = 22
 _LENGTH = struct.Struct(">i")
 _SMALLEST_OLD_RECORD = 14
 """Bytes behind the length of a record of magic 0."""
-_COMPRESSION_MASK = 0x07
-_LOG_APPEND_TIME = 0x08
 _KEPT_BYTES = 1 << 20
 """Of the memory to unpack to, so much stays with each thread."""
 _thread = threading.local()
-_NOT_FOR_CLIENTS = 0x20 | _LOG_APPEND_TIME
+_NOT_FOR_CLIENTS = CONTROL_BIT | LOG_APPEND_TIME_BIT
 
 
 class AppendOrigin(IntEnum):
@@ -83,7 +85,7 @@ def validate(
     if (
         not HEADER_SIZE <= size <= config.max_message_bytes
         or _LENGTH.unpack_from(batch, 8)[0] != size - 12
-        or batch[_MAGIC_POSITION] != 2
+        or batch[MAGIC_POSITION] != MAGIC
     ):
         batch = _one_batch(batch, config)
     header, summary = check_batch(batch)
@@ -103,9 +105,9 @@ def validate(
         set_append_time(batch, 0, now_ms)
         return batch, header, now_ms, now_ms
     max_timestamp = header.max_timestamp
-    if summary.max_timestamp != max_timestamp or header.attributes & _LOG_APPEND_TIME:
+    if summary.max_timestamp != max_timestamp or header.attributes & LOG_APPEND_TIME_BIT:
         max_timestamp = summary.max_timestamp
-        batch[_LOW_ATTRIBUTES_POSITION] &= ~_LOG_APPEND_TIME
+        batch[ATTRIBUTES_POSITION] &= ~LOG_APPEND_TIME_BIT
         set_max_timestamp(batch, 0, max_timestamp)
     return batch, header, max_timestamp, -1
 
@@ -114,8 +116,8 @@ def _one_batch(batch: Batch, config: LogConfig) -> Batch:
     """Exactly one batch of magic 2, of legal size; partial bytes behind it are cut off."""
     size = len(batch)
     whole = _LENGTH.unpack_from(batch, 8)[0] + 12 if size >= HEADER_SIZE else size + 1
-    if size > _MAGIC_POSITION and batch[_MAGIC_POSITION] != 2:
-        magic = batch[_MAGIC_POSITION]
+    if size > MAGIC_POSITION and batch[MAGIC_POSITION] != MAGIC:
+        magic = batch[MAGIC_POSITION]
         is_old = magic < 2 and whole - 12 >= _SMALLEST_OLD_RECORD
         code = ErrorCode.INVALID_RECORD if is_old else ErrorCode.CORRUPT_MESSAGE
         raise KafkaError(code, f"record batches must be of magic 2, not {magic}")
@@ -215,6 +217,6 @@ def _recompress(batch: Batch, header: BatchHeader, config: LogConfig) -> bytearr
             f" which exceeds max.message.bytes = {config.max_message_bytes}",
         )
     _LENGTH.pack_into(rebuilt, 8, len(rebuilt) - 12)
-    struct.pack_into(">H", rebuilt, 21, (header.attributes & ~_COMPRESSION_MASK) | config.compression)
+    struct.pack_into(">H", rebuilt, 21, (header.attributes & ~COMPRESSION_MASK) | config.compression)
     struct.pack_into(">I", rebuilt, 17, crc32c(memoryview(rebuilt)[21:]))
     return rebuilt

@@ -18,6 +18,7 @@ from kbroker.protocol.records.batch import (
     CONTROL_BIT,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAGIC,
     TRANSACTIONAL_BIT,
     verify_crc,
 )
@@ -30,10 +31,10 @@ _GROUP_START = 4
 """Of a key: behind its version and the group's length."""
 _METADATA_START = 16
 """Of a value: behind version, offset, leader epoch and the metadata's length."""
-_HEADER = HEADER_SIZE  # these two again, as plain C numbers
+_HEADER = HEADER_SIZE  # these again, as plain C numbers
 _BEFORE_LENGTH = LOG_OVERHEAD
 _NOT_PLAIN = COMPRESSION_MASK | TRANSACTIONAL_BIT | CONTROL_BIT
-_MAGIC = 2
+_MAGIC = MAGIC
 
 Raw = tuple[bytes, tuple[bytes | None, int]]
 """A key; its value (None: the commit was removed) and the offset of the record."""

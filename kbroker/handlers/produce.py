@@ -14,7 +14,15 @@ from kbroker.handlers.demands import WRITE, Asked, on_topics, on_transactional_i
 from kbroker.handlers.registry import CloseConnection, handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
-from kbroker.protocol.records.batch import HEADER_SIZE
+from kbroker.protocol.records.batch import (
+    ATTRIBUTES_POSITION,
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_POSITION,
+    TRANSACTIONAL_BIT,
+)
+from kbroker.protocol.records.compression import CompressionType
 from kbroker.replica.appending import Outcome
 from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.turns import finished, in_turns, portions
@@ -23,15 +31,11 @@ from kbroker.segment.validator import RecordErrors
 
 ADMIN_CLIENT = "__admin_client"
 """The only client id that may write to internal topics."""
-ZSTD = 4
-TRANSACTIONAL_BIT = 0x10
+ZSTD = CompressionType.ZSTD
 FIRST_ZSTD_VERSION = 7
-MAGIC_POSITION = 16
-ATTRIBUTES_POSITION = 22
 PRODUCER = Struct(">qh")
 """Producer id and epoch."""
 PRODUCER_POSITION = 43
-MAGIC = 2
 FIRST_LEADER_HINT_VERSION = 10
 NOT_FAILURES = frozenset(
     {
@@ -236,7 +240,7 @@ def _records_error(records: Any, version: int, internal: bool, transactional_id:
         return KafkaError(ErrorCode.INVALID_RECORD, "there must be exactly one record batch per partition")
     has_attributes = len(records) > ATTRIBUTES_POSITION and records[MAGIC_POSITION] == MAGIC
     attributes = records[ATTRIBUTES_POSITION] if has_attributes else 0
-    if version < FIRST_ZSTD_VERSION and attributes & 7 == ZSTD:
+    if version < FIRST_ZSTD_VERSION and attributes & COMPRESSION_MASK == ZSTD:
         return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
     if attributes & TRANSACTIONAL_BIT and transactional_id is None:
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without its id")

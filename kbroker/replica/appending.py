@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.transaction_verifier import Transaction
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import ATTRIBUTES_POSITION, COMPRESSION_MASK
 from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE
 from kbroker.protocol.records.errors import UnpacksToMore
 from kbroker.replica.delayed import DelayedAnswer
@@ -56,8 +57,6 @@ log = logging.getLogger(__name__)
 
 ALL_IN_SYNC = -1
 CLIENT = AppendOrigin.CLIENT
-ATTRIBUTES_POSITION = 22
-"""Low byte of a batch's attributes; its lowest three bits are the compression."""
 SEQUENCE = struct.Struct(">i")
 SEQUENCE_POSITION = 53
 SMALL_BATCH_BYTES = 4096
@@ -418,7 +417,7 @@ def room_on_loop(hosted: HostedPartition, records: Any) -> int:
     In proportion to what was sent, so that a request full of small batches that unpack to much costs the loop little.
     """
     size = len(records)
-    compression = records[ATTRIBUTES_POSITION] & 7 if size > ATTRIBUTES_POSITION else 0
+    compression = records[ATTRIBUTES_POSITION] & COMPRESSION_MASK if size > ATTRIBUTES_POSITION else 0
     if (
         hosted.recompresses
         and hosted.log.config.compression != compression

@@ -32,7 +32,11 @@ LOG_OVERHEAD = 12
 """baseOffset and batchLength: what batchLength does not count."""
 
 CRC_START = 21
-_MAGIC = 16
+MAGIC_POSITION = 16
+_MAGIC = MAGIC_POSITION  # as a plain C number
+ATTRIBUTES_POSITION = 22
+"""Of their low byte, which has all bits that mean something."""
+MAGIC = 2
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10

@@ -9,7 +9,7 @@ from enum import IntEnum
 from heapq import heapify, heappop
 from struct import Struct
 
-from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader
+from kbroker.protocol.records.batch import COMPRESSION_MASK, CRC_START, HEADER_SIZE, BatchHeader
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.errors import InvalidRecord
 from kbroker.protocol.records.reader import BytesLike
@@ -18,7 +18,7 @@ from kbroker.protocol.records.record import decode_batch
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
 _USUAL_SIZE = HEADER_SIZE + 17
-_USUAL_POSITION, _USUAL = 21, Struct(">h34xi5shhBhiB")
+_USUAL = Struct(">h34xi5shhBhiB")
 _USUAL_FRONT, _USUAL_VALUE_LENGTH = b"\x20\x00\x00\x00\x08", 12
 """Of a marker as all brokers write it, from the batch's attributes on: its count, 1; a record of 16 bytes, without
 deltas; its key of 4 and its value of 6, no headers. Lengths are zigzag.
@@ -33,7 +33,6 @@ class ControlType(IntEnum):
     COMMIT = 1
 
 
-_COMPRESSION_MASK = 0x07
 _USUAL_TYPES = {0: ControlType.ABORT, 1: ControlType.COMMIT}
 
 
@@ -72,13 +71,13 @@ def parse_control_key(key: bytes | None) -> ControlType:
 def read_marker(buffer: BytesLike, position: int = 0, size: int = -1) -> tuple[ControlType, int]:
     """Type and coordinator epoch of the control batch at `position`; the epoch is -1 for unknown types."""
     if size == _USUAL_SIZE and len(buffer) - position >= size:
-        usual = _USUAL.unpack_from(buffer, position + _USUAL_POSITION)
+        usual = _USUAL.unpack_from(buffer, position + CRC_START)
         attributes, count, front, key_version, number, value_length, version, epoch, headers = usual
         if (
             count == 1
             and front == _USUAL_FRONT
             and value_length == _USUAL_VALUE_LENGTH
-            and key_version == version == headers == attributes & _COMPRESSION_MASK == 0
+            and key_version == version == headers == attributes & COMPRESSION_MASK == 0
             and number in _USUAL_TYPES
         ):
             return _USUAL_TYPES[number], epoch

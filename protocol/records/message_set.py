@@ -24,9 +24,13 @@ from typing import NamedTuple
 from zlib import crc32
 
 from kbroker.protocol.records.batch import (
+    COMPRESSION_MASK,
     HEADER,
     HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
     BatchHeader,
     holds_messages,
     read_header,
@@ -36,7 +40,6 @@ from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE, CompressionTy
 from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 from kbroker.protocol.records.reader import BytesLike
 
-MAGIC_POSITION = 16
 SMALLEST_MESSAGE = 26
 """Bytes of one of magic 0 without key and value."""
 NO_TIMESTAMP = -1
@@ -46,8 +49,6 @@ _TIMED_HEAD = Struct(">qiIbbq")
 _INT32 = Struct(">i")
 _LENGTHS = (14, 22)
 """The smallest size field, by magic."""
-_COMPRESSION_MASK = 0x07
-_LOG_APPEND_TIME = 0x08
 _ROWS_OF_A_BATCH = 1000
 _FAR = 1 << 30
 """Offsets farther apart are not put into one batch."""
@@ -90,9 +91,9 @@ def _read_message_header(view: memoryview, position: int) -> BatchHeader:
         raise CorruptBatch(f"message at {position} has the offset {offset}")
     if magic:
         timestamp = _TIMED_HEAD.unpack_from(view, position)[5]
-        attributes &= _COMPRESSION_MASK | _LOG_APPEND_TIME
+        attributes &= COMPRESSION_MASK | LOG_APPEND_TIME_BIT
     else:
-        attributes &= _COMPRESSION_MASK
+        attributes &= COMPRESSION_MASK
     return BatchHeader(offset, length, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, 1)
 
 
@@ -246,9 +247,9 @@ def _batch_of(rows: list[Message]) -> bytearray:
         for cell in (row.key, row.value):
             body += b"\1" if cell is None else _varint(len(cell)) + cell
         batch += _varint(len(body) + 1) + body + b"\0"
-    attributes = _LOG_APPEND_TIME if first.timestamp_type else 0
+    attributes = LOG_APPEND_TIME_BIT if first.timestamp_type else 0
     delta = rows[-1].offset - first.offset
-    fields = (first.offset, len(batch) - LOG_OVERHEAD, -1, 2, 0, attributes, delta, first.timestamp, newest)
+    fields = (first.offset, len(batch) - LOG_OVERHEAD, -1, MAGIC, 0, attributes, delta, first.timestamp, newest)
     HEADER.pack_into(batch, 0, *fields, -1, -1, -1, len(rows))
     write_crc(batch, 0)
     return batch

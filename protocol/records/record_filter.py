@@ -14,7 +14,14 @@ from struct import Struct
 
 from kbroker.protocol import memory
 from kbroker.protocol.records import raw
-from kbroker.protocol.records.batch import HEADER_SIZE
+from kbroker.protocol.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+)
 from kbroker.protocol.records.batch_chunk import BatchChunk
 from kbroker.protocol.records.checksum import crc32c
 from kbroker.protocol.records.compression import compress
@@ -30,11 +37,12 @@ _GROWTH = 11
 """Bytes that a record may become longer by: nine of a timestamp delta, and its length's."""
 
 _HEADER = HEADER_SIZE
-_COMPRESSION = 0x07
-_LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL_CONTROL = 0x38
-_CONTROL = 0x20
-_DELETE_HORIZON = 0x40
+# The bits of attributes again, as plain C numbers.
+_COMPRESSION = COMPRESSION_MASK
+_LOG_APPEND_TIME = LOG_APPEND_TIME_BIT
+_TRANSACTIONAL_CONTROL = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+_CONTROL = CONTROL_BIT
+_DELETE_HORIZON = DELETE_HORIZON_BIT
 _MARK = Struct("=4q")
 _MARK_NUMBERS = 4
 
