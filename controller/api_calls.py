@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kbroker.controller import events, features
@@ -135,15 +135,15 @@ class ApiCalls:
             ),
         )
 
-    async def list_reassignments(
+    def list_reassignments(
         self, request: ListPartitionReassignmentsRequest
-    ) -> ListPartitionReassignmentsResponse:
-        """The moves under way."""
+    ) -> Generator[None, None, ListPartitionReassignmentsResponse]:
+        """The moves under way, in steps."""
         if not self.is_active:
             return ListPartitionReassignmentsResponse(
                 throttle_time_ms=0, error_code=ErrorCode.NOT_CONTROLLER, error_message=None, topics=[]
             )
-        return list_reassignments(self._machine.state, request)
+        return (yield from list_reassignments(self._machine.state, request))
 
     async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         """The next 1,000 producer ids for a broker."""

@@ -10,8 +10,9 @@ topic's node says only the target.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from kbroker.controller import znodes
 from kbroker.controller.election import Strategy
@@ -359,15 +360,16 @@ def _in_portions(by_topic: Mapping[str, Assignments]) -> Iterator[tuple[str, Ass
 
 def list_reassignments(
     state: ControllerState, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
-    """The moves under way, of all partitions (topics null) or of those asked for."""
+) -> Generator[None, None, ListPartitionReassignmentsResponse]:
+    """The moves under way, of all partitions (topics null) or of those asked for, in steps."""
     if request.topics is None:
-        wanted = sorted(state.reassigning)
+        wanted: Iterable[TopicPartition] = list(state.reassigning)
     else:
-        wanted = [TopicPartition(topic.name, each) for topic in request.topics for each in topic.partition_indexes]
+        wanted = (TopicPartition(topic.name, each) for topic in request.topics for each in topic.partition_indexes)
     answered = ListPartitionReassignmentsResponse
     topics: dict[str, list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment]] = {}
     for partition in wanted:
+        yield
         assignment = state.assignment(partition)
         if assignment is None or not assignment.is_being_reassigned:
             continue
@@ -379,9 +381,9 @@ def list_reassignments(
                 removing_replicas=list(assignment.removing_replicas),
             )
         )
-    return answered(
-        throttle_time_ms=0,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        topics=[answered.OngoingTopicReassignment(name=name, partitions=each) for name, each in topics.items()],
-    )
+    found = []
+    for name in sorted(topics):
+        yield
+        partitions = sorted(topics[name], key=attrgetter("partition_index"))
+        found.append(answered.OngoingTopicReassignment(name=name, partitions=partitions))
+    return answered(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, topics=found)

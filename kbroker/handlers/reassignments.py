@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable
 
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.handlers.context import RequestContext, Services
@@ -23,6 +24,7 @@ from kbroker.protocol.messages.replication import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )
+from kbroker.replica.turns import in_turns
 
 
 @handles(ControlledShutdownRequest, on_cluster(CLUSTER_ACTION))
@@ -71,9 +73,9 @@ async def alter_partition_reassignments(
     return await services.controller.alter_reassignments(request)
 
 
-@handles(ListPartitionReassignmentsRequest, on_cluster(DESCRIBE))
-async def list_partition_reassignments(
+@handles(ListPartitionReassignmentsRequest, on_cluster(DESCRIBE), ends_with_connection=True)
+def list_partition_reassignments(
     services: Services, ctx: RequestContext, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
+) -> ListPartitionReassignmentsResponse | Awaitable[ListPartitionReassignmentsResponse]:
     """List the reassignments under way."""
-    return await services.controller.list_reassignments(request)
+    return in_turns(services.controller.list_reassignments(request))

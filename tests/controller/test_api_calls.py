@@ -22,6 +22,7 @@ from kbroker.protocol.messages.replication import (
     AlterPartitionResponse,
     ControlledShutdownRequest,
 )
+from kbroker.replica.turns import at_once
 
 ALTER = AlterPartitionRequest(broker_id=1, broker_epoch=1, topics=[])
 
@@ -40,7 +41,7 @@ async def test_elsewhere_everything_is_refused_as_not_the_controller() -> None:
     answers: list[Any] = [
         await here.alter_partition(ALTER, 3),
         await here.alter_reassignments(AlterPartitionReassignmentsRequest(topics=[])),
-        await here.list_reassignments(ListPartitionReassignmentsRequest(timeout_ms=1, topics=None)),
+        at_once(here.list_reassignments(ListPartitionReassignmentsRequest(timeout_ms=1, topics=None))),
         await here.allocate_producer_ids(AllocateProducerIdsRequest(broker_id=1, broker_epoch=1)),
         elected,
         elected.replica_election_results[0].partition_result[0],

@@ -28,6 +28,7 @@ from kbroker.protocol.messages.replication import (
     ControlledShutdownRequest,
     UpdateMetadataRequest,
 )
+from kbroker.replica.turns import at_once
 from tests.controller.conftest import Connect, until
 from tests.controller.fake_channels import FakeChannels
 from tests.controller.sessions import drop_connection, expire
@@ -362,7 +363,7 @@ async def test_replicas_move_through_the_legacy_node(start: StartNode) -> None:
     targets = {TopicPartition("t", 0): (2,)}
     await node.session.create("/admin/reassign_partitions", znodes.encode_reassignments(targets))
     await until(lambda: node.runner.state.replicas(TopicPartition("t", 0)) == (2, 1))
-    listed = await node.runner.list_reassignments(ListPartitionReassignmentsRequest(timeout_ms=1000, topics=None))
+    listed = at_once(node.runner.list_reassignments(ListPartitionReassignmentsRequest(timeout_ms=1000, topics=None)))
     moving = listed.topics[0].partitions[0]
     assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ([2, 1], [2], [1])
 
@@ -378,7 +379,7 @@ async def test_a_node_with_numbers_that_are_none_ends_no_term(start: StartNode) 
     await node.session.create("/brokers/topics/odd", b'{"version":3,"partitions":{"0":[[1],2]}}')
     await node.session.create_topics([topic("t", [1])])
     await until(lambda: node.channels.leaders.get(1) == {("t", 0): 1})
-    listed = await node.runner.list_reassignments(ListPartitionReassignmentsRequest(timeout_ms=1000, topics=None))
+    listed = at_once(node.runner.list_reassignments(ListPartitionReassignmentsRequest(timeout_ms=1000, topics=None)))
     assert (listed.error_code, node.runner.controller_epoch) == (ErrorCode.NONE, epoch)
     assert list(node.runner.state.brokers) == [1]
 
