@@ -165,6 +165,7 @@ class Accumulator:
         batch.thread = self._thread
         self.used += builder.size
         queue.open = batch
+        known.used_at = now
         self.active[queue] = None
         self._wake(now + self._linger)
         return batch
@@ -193,7 +194,9 @@ class Accumulator:
             if self.refuses is not None:
                 raise self.refuses()
             for batch in batches:
-                queue = self.topics[batch.topic].queues[batch.partition]
+                known = self.topics[batch.topic]
+                known.used_at = batch.created
+                queue = known.queues[batch.partition]
                 self.seal(queue)
                 batch.thread = self._thread
                 queue.ready.append(batch)
@@ -223,9 +226,28 @@ class Accumulator:
         with self.lock:
             known = self.topics.get(topic)
             if known is None:
-                self.topics[topic] = TopicQueues(topic, partitions, led)
+                self.topics[topic] = TopicQueues(topic, partitions, led, time.monotonic())
             else:
                 known.learn(topic, partitions, led)
+
+    def keeps(self, topic: str) -> bool:
+        """Whether a topic is known; it is not forgotten soon then."""
+        with self.lock:
+            known = self.topics.get(topic)
+            if known is not None:
+                known.used_at = time.monotonic()
+            return known is not None
+
+    def forget_idle(self, since: float) -> list[PartitionQueue]:
+        """Forget topics that no record was sent to since then, and none is on its way to; returns their queues."""
+        with self.lock:
+            busy = {queue.topic for queue in self.active}
+            idle = [
+                name
+                for name, known in self.topics.items()
+                if known.used_at < since and name not in busy and not any(queue.in_flight for queue in known.queues)
+            ]
+            return [queue for name in idle for queue in self.topics.pop(name).queues]
 
     def release(self, batch: Batch) -> None:
         """Give a finished batch's bytes back."""

@@ -115,7 +115,7 @@ class Producer(Client):
             raise self._accumulator.refuses()
         if not isinstance(topic, str):
             raise TypeError(f"a topic is a text, not {topic!r}")
-        if topic not in self._accumulator.topics:
+        if not self._accumulator.keeps(topic):
             self.run(self._client.learn(topic))
         config = self._client.config
         job = TableJob(self._accumulator, config, topic, rows)

@@ -89,13 +89,15 @@ class PartitionQueue:
 class TopicQueues:
     """A topic's queues by partition, and the one that records without a key go to now."""
 
-    __slots__ = ("count", "led", "queues", "sticky")
+    __slots__ = ("count", "led", "queues", "sticky", "used_at")
 
-    def __init__(self, topic: str, partitions: int, led: Sequence[int]) -> None:
+    def __init__(self, topic: str, partitions: int, led: Sequence[int], now: float) -> None:
         self.queues = [PartitionQueue(topic, index) for index in range(partitions)]
         self.count = partitions
         self.led = led
         """Partitions that have a leader, in order: records that may go anywhere go there."""
+        self.used_at = now
+        """When the last batch was begun."""
         self.sticky = self.queues[0]
         self.change_sticky()
 

@@ -141,7 +141,7 @@ class Producer:
         # Encoding and compressing would hold up the loop: both are done in a thread.
         rows = await asyncio.to_thread(TableRows, table, key, value, headers, partition, timestamp)
         self._check()
-        while not isinstance(topic, str) or topic not in self.accumulator.topics:
+        while not isinstance(topic, str) or not self.accumulator.keeps(topic):
             await self.prepare(topic)
         job = await asyncio.to_thread(TableJob, self.accumulator, self.config, topic, rows)
         try:

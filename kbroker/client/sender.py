@@ -33,7 +33,7 @@ from kbroker.client.partition_queue import PartitionQueue
 from kbroker.client.producer_identity import ProducerIdentity
 from kbroker.client.producer_statistics import ProducerStatistics
 from kbroker.client.refused_batches import Remedy, ends_identity, halves_of, remedy_for
-from kbroker.client.transactions import Transactions
+from kbroker.client.transactions import State, Transactions
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kbroker.protocol.records.batch import set_producer
@@ -46,6 +46,9 @@ INLINE_BYTES = 32 * 1024
 
 COMPRESSORS = 2
 """Threads that compress."""
+
+IDLE_S = 300.0
+"""A topic that nothing was sent to for so long is forgotten: metadata.max.idle.ms of Java's producer (KIP-526)."""
 
 SHARE_TO_REPLICATE = 0.9
 """Of the time for an answer: a broker that is kept waiting says so before the connection is given up."""
@@ -521,6 +524,7 @@ class Sender:
             self._spawn(self._refresh())
 
     async def _refresh(self) -> None:
+        self._forget_idle()
         try:
             await self.cluster.refresh(set(self.accumulator.topics))
         except (OSError, KafkaError) as error:
@@ -529,6 +533,16 @@ class Sender:
             await asyncio.sleep(self._backoff)
             self._refreshing = False
             self._event.set()
+
+    def _forget_idle(self) -> None:
+        """Forget topics that are not written to any more, but not in the middle of a transaction."""
+        if self.transactions is not None and self.transactions.state is not State.READY:
+            return
+        queues = self.accumulator.forget_idle(self._loop.time() - IDLE_S)
+        self.cluster.metadata.forget({queue.topic for queue in queues})
+        for queue in queues:
+            if queue.epoch[0] >= 0:  # or sequences that begin anew would be taken for the former ones
+                self._identity.raise_epoch(queue.epoch)
 
     def _spawn(self, coroutine: Any) -> None:
         task = self._loop.create_task(coroutine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Any
 
@@ -92,6 +92,9 @@ class PlayedNetwork:
 
     def led_partitions(self, topic: str) -> list[int]:
         return [number for number in self.topics[topic].partitions if self.leader(topic, number)]
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Nobody looks at them meanwhile, and the next refresh brings them back."""
 
     def open_connection(self, node_id: int) -> PlayedConnection | None:
         return None if self.now is None or self.now.is_ended else self.now

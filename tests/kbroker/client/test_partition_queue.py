@@ -32,7 +32,7 @@ def test_what_is_withdrawn_is_not_sent_again() -> None:
 
 
 def test_records_that_may_go_anywhere_go_where_there_is_a_leader() -> None:
-    topic = TopicQueues("t", 4, [1, 3])
+    topic = TopicQueues("t", 4, [1, 3], 0.0)
     chosen = set()
     for _ in range(100):
         topic.change_sticky()
@@ -44,7 +44,7 @@ def test_records_that_may_go_anywhere_go_where_there_is_a_leader() -> None:
 
 
 def test_without_any_leader_all_partitions_have_their_turn() -> None:
-    topic = TopicQueues("t", 3, [])
+    topic = TopicQueues("t", 3, [], 0.0)
     assert {topic.turn_sticky() for _ in range(3)} == {0, 1, 2}
     topic.learn("t", 2, [])
     assert topic.sticky.partition < 2

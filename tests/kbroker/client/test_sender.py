@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from kbroker.client import blocking, errors
+from kbroker.client import sender as sender_module
 from kbroker.client.admin import Admin
 from kbroker.client.client_config import ProducerConfig
 from kbroker.client.connection import Connection
@@ -193,6 +194,28 @@ async def test_callbacks_come_in_the_order_of_the_records_when_an_answer_is_lost
             await producer.flush()
     assert answered == [0], "the second batch was answered while the first one's answer was awaited"
     assert heard == [(0, 1), (0, 2)]
+
+
+async def test_a_topic_that_nobody_has_written_to_for_long_is_forgotten_and_may_be_written_to_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sender_module, "IDLE_S", 0.0)
+    network = PlayedNetwork([])
+    async with playing(network, retry_backoff_ms=0) as sender:
+        await send(sender, b"0")
+        network.answers_may_go.clear()
+        waiting = send(sender, b"1", 1)
+        await sender._refresh()
+        assert set(sender.accumulator.topics) == {TOPIC}, "a record is on its way"
+        network.answers_may_go.set()
+        await waiting
+        await asyncio.sleep(0.01)
+        await sender._refresh()
+        assert sender.accumulator.topics == {}
+        sender.learn(TOPIC)
+        assert (await send(sender, b"2")).offset == 1
+        assert (await send(sender, b"3", 1)).offset == 1
+    assert network.logs == {0: [b"0", b"2"], 1: [b"1", b"3"]}, "no batch was taken for one sent before"
 
 
 async def test_records_expire_in_time_though_no_producer_id_can_be_had() -> None:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kbroker.client import sender as sender_module
 from kbroker.client.client_config import ProducerConfig
 from kbroker.client.errors import (
     AbortableError,
@@ -125,6 +126,25 @@ async def test_a_coordinator_that_is_not_found_in_one_go_is_looked_for_until_the
         await transactions.commit()
         assert network.finds_to_refuse == 0
         assert network.read_committed(0) == ([1], [])
+
+
+@pytest.mark.parametrize("transaction_version", [0, 2])
+async def test_topics_are_forgotten_only_between_transactions(
+    transaction_version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender_module, "IDLE_S", 0.0)
+    async with open_transaction(transaction_version=transaction_version) as (network, sender, transactions):
+        await sender._refresh()
+        sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        await transactions.commit()
+        await asyncio.sleep(0.01)
+        await sender._refresh()
+        assert sender.accumulator.topics == {}
+        sender.learn(TOPIC)
+        await transactions.begin()
+        sender.accumulator.append(TOPIC, b"3", None, 0, 1, ())
+        await transactions.commit()
+        assert network.read_committed(0) == ([1, 2, 3], [])
 
 
 async def test_who_is_shut_out_behind_a_lost_answer_does_not_claim_to_know_the_outcome() -> None:
