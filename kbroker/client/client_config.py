@@ -129,7 +129,7 @@ class ProducerConfig(ClientConfig):
         1_048_576, "The largest record, and the largest request unless one batch is larger.", NOT_NEGATIVE
     )
     buffer_memory: int = setting(
-        67_108_864, "Bytes of records that are not acknowledged yet; beyond them `send` waits.", NOT_NEGATIVE
+        67_108_864, "Bytes of records that are not acknowledged yet; beyond them `send` waits.", at_least(1)
     )
     max_block_ms: int = setting(
         60_000,
@@ -268,11 +268,11 @@ class ConsumerConfig(ClientConfig):
     )
     fetch_max_wait_ms: int = setting(500, "How long an answer waits for fetch_min_bytes.", NOT_NEGATIVE)
     max_partition_fetch_bytes: int = setting(4_194_304, "Bytes of one partition in an answer.", NOT_NEGATIVE)
-    max_poll_records: int = setting(10_000, "The most records that one poll returns.")
+    max_poll_records: int = setting(10_000, "The most records that one poll returns.", at_least(1))
     prefetch_bytes: int = setting(
         67_108_864,
         "Bytes of answers that wait to be delivered: no more is asked for beyond (one of each leader may overshoot).",
-        NOT_NEGATIVE,
+        at_least(1),
     )
     check_crcs: bool = setting(True, "Check each batch's checksum.")
     key_deserializer: Callable[[bytes], Any] | None = setting(

@@ -40,11 +40,18 @@ def test_dotted_names_with_text_values_are_read() -> None:
         ({"compression": "snappy", "compression_level": 3}, "compression='snappy' has no levels"),
         ({"compression.gzip.level": 99}, "compression_gzip_level=99: gzip has levels"),
         ({"bootstrap": "host:port"}, "is not host:port"),
+        ({"buffer_memory": 0}, "buffer_memory=0: allowed is ≥ 1"),
     ],
 )
 def test_what_is_wrong_is_told(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ProducerConfig.read({"bootstrap": "a:1", **options})
+
+
+@pytest.mark.parametrize("name", ["max_poll_records", "prefetch_bytes"])
+def test_a_consumer_that_could_read_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name}=0: allowed is ≥ 1"):
+        ConsumerConfig.read({"bootstrap": "a:1", name: 0})
 
 
 def test_without_acks_all_there_is_no_idempotence() -> None:
