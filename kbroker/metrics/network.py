@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from kbroker.metrics.exposition import Exposition
-from kbroker.metrics.families import Section, number
+from kbroker.metrics.families import Family, Section, number
 from kbroker.metrics.sources import Sources
+from kbroker.network.authentication import LoginCounts
 from kbroker.network.watchdog import NOTED_S, WatchedSelector
 
 MOST_SOFTWARE, OTHERS = 100, "(others)"
@@ -18,6 +19,19 @@ CONNECTIONS = _sockets.gauge(f"{_socket}connection_count", "Open connections.", 
 CREATED = _sockets.counter(
     f"{_socket}connection_creation_total", "Connections that were accepted.", "listener", "networkProcessor"
 )
+CLOSED = _sockets.counter(
+    f"{_socket}connection_close_total", "Those of them that have gone.", "listener", "networkProcessor"
+)
+
+
+def _logins(name: str, help: str) -> Family:
+    return _sockets.counter(f"{_socket}{name}_total", help, "listener", "networkProcessor")
+
+
+LOGINS = _logins("successful_authentication", "Logins; where there are none, TLS handshakes.")
+FAILED_LOGINS = _logins("failed_authentication", "Logins, and TLS handshakes, that were refused.")
+RENEWED_LOGINS = _logins("successful_reauthentication", "Logins made anew before they ended.")
+NOT_RENEWED_LOGINS = _logins("failed_reauthentication", "Those that were refused.")
 SOFTWARE = _sockets.gauge(
     "kafka_server_socket_server_metrics_connections_software",
     "Open connections by what the clients say they are.",
@@ -98,6 +112,15 @@ def _connections(sources: Sources, out: Exposition) -> None:
     for name in list(server.ports):
         out.add(CONNECTIONS, listeners[name], name, PROCESSOR)
         out.add(CREATED, server.accepted[name], name, PROCESSOR)
+        out.add(CLOSED, server.closed[name], name, PROCESSOR)
+        logins = server.logins.get(name) or LoginCounts()
+        for family, count in (
+            (LOGINS, logins.succeeded),
+            (FAILED_LOGINS, logins.failed),
+            (RENEWED_LOGINS, logins.renewed),
+            (NOT_RENEWED_LOGINS, logins.not_renewed),
+        ):
+            out.add(family, count, name, PROCESSOR)
     software = Counter((each.client_software_name, each.client_software_version, each.listener) for each in open_now)
     for labels, count in software.most_common(MOST_SOFTWARE):
         out.add(SOFTWARE, count, *labels)

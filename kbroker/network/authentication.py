@@ -89,6 +89,19 @@ class SaslListener:
         return self._limits[1]
 
 
+@dataclass(slots=True)
+class LoginCounts:
+    """How many logins of one listener there were, and how many of clients that had logged in before (KIP-368).
+
+    A TLS handshake is one where nothing else tells who the client is, and is one that failed wherever it fails.
+    """
+
+    succeeded: int = 0
+    failed: int = 0
+    renewed: int = 0
+    not_renewed: int = 0
+
+
 class Refused(Exception):
     """The connection ends after the delay; `parts` is the answer that goes out just before, None for none."""
 
@@ -101,6 +114,7 @@ class Authentication:
     """Called with each frame of one connection, as dispatch is."""
 
     __slots__ = (
+        "_counts",
         "_dispatch",
         "_ends_at",
         "_exchange",
@@ -112,8 +126,9 @@ class Authentication:
         "state",
     )
 
-    def __init__(self, listener: SaslListener, dispatch: Any, strangers: Strangers) -> None:
+    def __init__(self, listener: SaslListener, dispatch: Any, strangers: Strangers, counts: LoginCounts) -> None:
         """`dispatch`: the Dispatcher that serves once the client has logged in."""
+        self._counts = counts
         self._strangers = strangers
         self.state = INITIAL
         self._listener = listener
@@ -295,6 +310,10 @@ class Authentication:
             lives.append(max_reauth_ms)
         lifetime_ms = max(0, min(lives)) if lives else 0
         self._ends_at = monotonic() + lifetime_ms / 1000 if lives else None
+        if self._principal is None:
+            self._counts.succeeded += 1
+        else:
+            self._counts.renewed += 1
         self._principal = identity.name
         self.state = COMPLETE
         connection.logged_in(identity, None if self._ends_at is None else self)
@@ -320,6 +339,10 @@ class Authentication:
     def _fail(self, connection: Connection, refused: Refused) -> Any:
         self.state = FAILED
         self._exchange = None
+        if self._principal is None:
+            self._counts.failed += 1
+        else:
+            self._counts.not_renewed += 1
         level = self._listener.lines.level(connection.host, logging.WARNING)
         connection.close_later(self._listener.failure_delay_s, refused.parts, f"login refused: {refused}", level)
         return PENDING

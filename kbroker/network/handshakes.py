@@ -30,6 +30,8 @@ HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN")
 
 
 Done = Callable[[TlsChannel, str], None]
+Failed = Callable[[bool], None]
+"""Whether what the client sent was refused; else it has gone, or the line has."""
 
 
 class Handshakes:
@@ -47,9 +49,7 @@ class Handshakes:
         """How many there are."""
         return len(self._running)
 
-    def begin(
-        self, sock: socket.socket, listener: TlsListener, name: str, done: Done, failed: Callable[[], None]
-    ) -> None:
+    def begin(self, sock: socket.socket, listener: TlsListener, name: str, done: Done, failed: Failed) -> None:
         """Shake hands; `done` gets the channel and whose certificate was shown, `failed` is called after the line in
         the log. `name` tells in it who it is: address, colon, port and what else there is to say.
         """
@@ -72,7 +72,7 @@ class _Handshake:
         listener: TlsListener,
         name: str,
         done: Done,
-        failed: Callable[[], None],
+        failed: Failed,
     ) -> None:
         self._all = all_of_them
         self._socket = sock
@@ -95,10 +95,10 @@ class _Handshake:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._fail(error.strerror or str(error))
+            self._fail(error.strerror or str(error), is_refusal=False)
             return
         if not data:
-            self._fail("the client closed it" if self._received else "", logging.DEBUG)
+            self._fail("the client closed it" if self._received else "", logging.DEBUG, is_refusal=False)
             return
         if not self._received and data[0] != HANDSHAKE_RECORD:
             self._fail(explain_plaintext(data), logging.WARNING)
@@ -131,7 +131,7 @@ class _Handshake:
         except OSError as lost:
             error = error or lost
         if error is not None:
-            self._fail(_reason(error))
+            self._fail(_reason(error), is_refusal=not _is_of_the_line(error))
         elif is_sent:
             self._go_on(step.result())
         else:
@@ -141,7 +141,7 @@ class _Handshake:
         try:
             is_sent = self._send()
         except OSError as lost:
-            self._fail(_reason(lost))
+            self._fail(_reason(lost), is_refusal=False)
             return
         if is_sent:
             self._all._loop.remove_writer(self._socket.fileno())
@@ -170,12 +170,12 @@ class _Handshake:
                 return False
         return True
 
-    def _fail(self, reason: str, level: int = logging.INFO) -> None:
+    def _fail(self, reason: str, level: int = logging.INFO, is_refusal: bool = True) -> None:
         if reason:
             level = level if level == logging.DEBUG else self._all.lines.level(self._address, level)
             log.log(level, "closing the connection from %s: TLS handshake failed: %s", self._name, reason)
         self.end()
-        self._failed()
+        self._failed(is_refusal)
 
     def _forget(self) -> None:
         self._is_over = True
@@ -195,6 +195,10 @@ def explain_plaintext(data: bytes) -> str:
     if data[:4] in HTTP:
         return "it speaks HTTP, but this is a Kafka listener with TLS"
     return "it does not speak TLS, but this listener does: is its security.protocol right?"
+
+
+def _is_of_the_line(error: BaseException) -> bool:
+    return isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
 
 
 def _reason(error: BaseException) -> str:

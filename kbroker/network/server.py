@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import functools
 import heapq
 import logging
 import resource
 import socket
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -23,7 +22,7 @@ from time import monotonic
 from typing import Any
 
 from kbroker.network.admission import Admission
-from kbroker.network.authentication import Authentication, SaslListener
+from kbroker.network.authentication import Authentication, LoginCounts, SaslListener
 from kbroker.network.buffers import BufferPool, Scratch
 from kbroker.network.channel import Channel, PlainChannel
 from kbroker.network.connection import Connection
@@ -105,6 +104,10 @@ class Server:
         self._listeners: dict[str, Listener] = {}
         self.accepted: Counter[str] = Counter()
         """Listener name -> connections that came in."""
+        self.closed: Counter[str] = Counter()
+        """Those of them that have gone."""
+        self.logins: defaultdict[str, LoginCounts] = defaultdict(LoginCounts)
+        """By listener."""
         self._sockets: dict[str, socket.socket] = {}
         self.strangers = Strangers(self.loop)
         self._brokers_strangers = Strangers(self.loop)
@@ -305,7 +308,8 @@ class Server:
         self.connections[connection] = None
         sasl = self.sasl.get(listener.name)
         if sasl is not None:
-            login = Authentication(sasl, self.dispatch, self.strangers_of(listener.name))
+            name = listener.name
+            login = Authentication(sasl, self.dispatch, self.strangers_of(name), self.logins[name])
             self._logging_in[connection] = monotonic(), login
             connection.log_in_first(login, sasl.limits(self.limits))
         elif listener.security_protocol.has_sasl:
@@ -332,16 +336,17 @@ class Server:
         def connect(channel: Channel, principal: str) -> None:
             connection = self._connect(channel, listener, host, port)
             connection.principal = principal
+            if not listener.security_protocol.has_sasl:
+                self.logins[listener.name].succeeded += 1
             if self._listeners.get(listener.name) is not listener:
                 connection.close("its listener is no more")
 
-        self.handshakes_on(listener.name).begin(
-            client,
-            self.tls[listener.name],
-            f"{host}:{port} on {listener.name}",
-            connect,
-            functools.partial(self._leave, listener.name, host),
-        )
+        def failed(is_refusal: bool) -> None:
+            self.logins[listener.name].failed += is_refusal
+            self._leave(listener.name, host)
+
+        who = f"{host}:{port} on {listener.name}"
+        self.handshakes_on(listener.name).begin(client, self.tls[listener.name], who, connect, failed)
 
     def level_of_closing(self, host: str, level: int) -> int:
         """Return the level of the line that says why a connection is closed: strangers fill no log with them."""
@@ -382,6 +387,7 @@ class Server:
 
     def _leave(self, listener: str, host: str) -> None:
         """There is room for one more."""
+        self.closed[listener] += 1
         self._admission.leave(listener, host)
         if self._paused_listeners and not self._accept_failed:
             for name in list(self._paused_listeners):

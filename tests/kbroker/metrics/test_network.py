@@ -14,9 +14,13 @@ from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.distribution import Distribution
 from kbroker.protocol.headers import encode_request
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
+from tests.fixtures.certificates import Authority, Identity
 from tests.fixtures.data_path import Played
 from tests.kbroker.metrics.scraping import collected, sources_of
-from tests.kbroker.network.serving import connected, serving, until
+from tests.kbroker.network.serving import connected, echo, serving, until
+from tests.kbroker.network.test_authentication import WRONG, peer, sasl_server
+from tests.kbroker.network.test_handshakes import dial
+from tests.kbroker.network.tls_serving import tls_client, tls_listener, tls_serving
 from tests.protocol.frames import joined
 
 SOCKETS = "kafka_server_socket_server_metrics_"
@@ -38,6 +42,47 @@ async def test_connections_are_counted_by_their_listener(played: Played) -> None
         await until(lambda: not server.connections)
         found = collected(network.collect, sources)
         assert found.value(SOCKETS + "connection_creation_total", listener="PLAINTEXT") == 2
+
+
+async def test_logins_are_counted_by_their_listener_and_by_how_they_ended(played: Played) -> None:
+    names = ("successful_authentication", "failed_authentication", "connection_close")
+    again = ("successful_reauthentication", "failed_reauthentication")
+    async with sasl_server(max_reauth_ms=60_000) as server:
+        sources = sources_of(played, server=server, zookeeper=zookeeper(), workers=played.replicas.workers)
+
+        def told() -> list[float]:
+            found = collected(network.collect, sources)
+            labels = {"listener": "CLIENTS", "networkProcessor": "0"}
+            return [found.value(f"{SOCKETS}{name}_total", **labels) for name in (*names, *again)]
+
+        assert told() == [0, 0, 0, 0, 0], "a rate sees the first one"
+        async with peer(server) as client:
+            await client.log_in()
+            await client.log_in()
+            assert told() == [1, 0, 0, 1, 0]
+        for _ in range(2):
+            async with peer(server) as stranger:
+                await stranger.handshake()
+                await stranger.token(WRONG)
+        await until(lambda: not server.connections)
+        assert told() == [1, 2, 3, 1, 0]
+
+
+async def test_tls_handshakes_are_logins_where_there_are_no_others(
+    played: Played, authority: Authority, broker_identity: Identity
+) -> None:
+    async with tls_serving(echo, tls_listener(broker_identity, authority)) as server:
+        sources = sources_of(played, server=server, zookeeper=zookeeper(), workers=played.replicas.workers)
+        async with tls_client(server, authority):
+            pass
+        for data in (b"no TLS", b""):
+            sock = await dial(server, data)
+            await until(lambda: server.closed["SSL"] + server.handshakes_on("SSL").count >= 2)
+            sock.close()
+        await until(lambda: server.closed["SSL"] == 3)
+        found = collected(network.collect, sources)
+    assert found.value(SOCKETS + "successful_authentication_total", listener="SSL") == 1
+    assert found.value(SOCKETS + "failed_authentication_total", listener="SSL") == 1, "who only goes has failed nothing"
 
 
 async def test_clients_that_say_what_they_like_fill_no_metrics(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,7 +227,7 @@ async def test_what_does_not_fit_into_the_sockets_buffer_is_sent_when_it_does(
         each.setblocking(False)
     done: asyncio.Future[str] = loop.create_future()
     all_of_them = handshakes.Handshakes(loop)
-    all_of_them.begin(sock, listener, "somebody", lambda channel, name: done.set_result(name), lambda: None)  # type: ignore[arg-type]
+    all_of_them.begin(sock, listener, "somebody", lambda channel, name: done.set_result(name), lambda _: None)  # type: ignore[arg-type]
     context = ssl.create_default_context(cafile=str(authority.file))
     context.load_cert_chain(client_identity.file)
     async with asyncio.timeout(ENOUGH_S):
