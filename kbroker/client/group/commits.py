@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, SupportsIndex
 
 from kbroker.client.client_config import NEW_TOPIC_S
-from kbroker.client.errors import BrokerError, error_for
+from kbroker.client.errors import BrokerError, TimedOut, error_for
 from kbroker.client.group.coordinator import MOVED, Coordinator
 from kbroker.client.group.events import Identity
 from kbroker.client.partition_names import Partition, partition_of, partitions_of
@@ -36,6 +37,8 @@ WHY_REFUSED = {
 }
 FIRST_BATCHED = 8
 """The version of OffsetFetch that takes several groups."""
+LAPSE_S = 0.1
+"""A request's own limit comes first: it ends the connection, on which the next would wait for nothing."""
 
 
 class Commits:
@@ -65,23 +68,32 @@ class Commits:
         if not offsets:
             return
         limit = self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        problem: Exception = self._silence(limit)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit / 1000 + LAPSE_S):
+                async for left in self._times_left(limit):
+                    try:
+                        await self.commit_once(offsets, left)
+                        return
+                    except OSError as error:
+                        problem = error
+                    except BrokerError as error:
+                        problem = error
+                        is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        is_new = is_unknown and limit - left < 1000 * NEW_TOPIC_S
+                        if error.code not in WORTH_RETRYING and not is_new:
+                            raise
+        raise problem
+
+    def _silence(self, limit_ms: int) -> TimedOut:
+        return TimedOut(f"group {self._coordinator.key}: no coordinator has answered within {limit_ms} ms")
+
+    async def _times_left(self, limit_ms: int) -> AsyncIterator[int]:
+        """Give each attempt the ms that are left for it."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        problem: Exception | None = None
-        async for _ in self._cluster.attempts(limit):
-            try:
-                await self.commit_once(offsets, limit)
-            except OSError as error:
-                problem = error
-            except BrokerError as error:
-                problem = error
-                is_new = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and loop.time() - began < NEW_TOPIC_S
-                if error.code not in WORTH_RETRYING and not is_new:
-                    raise
-            else:
-                return
-        assert problem is not None
-        raise problem
+        async for _ in self._cluster.attempts(limit_ms):
+            yield max(1, limit_ms - round(1000 * (loop.time() - began)))
 
     async def commit_by_newest_epoch(self, offsets: Offsets, check_owned: Callable[[Offsets], None]) -> None:
         """Store offsets once, but for a member whose heartbeats have not heard of its new epoch yet: again as soon.
@@ -153,21 +165,21 @@ class Commits:
         if wanted is not None and not wanted:
             return {}
         limit = self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms
-        problem: Exception | None = None
-        async for _ in self._cluster.attempts(limit):
-            try:
-                found = await self._fetch_once(wanted, limit, require_stable)
-            except OSError as error:
-                problem = error
-            except BrokerError as error:
-                problem = error
-                if error.code in MOVED:
-                    self._coordinator.forget()
-                if error.code not in WORTH_ASKING_AGAIN:
-                    raise
-            else:
-                return found if wanted is None else {key: found.get(key) for key in wanted}
-        assert problem is not None
+        problem: Exception = self._silence(limit)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit / 1000 + LAPSE_S):
+                async for left in self._times_left(limit):
+                    try:
+                        found = await self._fetch_once(wanted, left, require_stable)
+                        return found if wanted is None else {key: found.get(key) for key in wanted}
+                    except OSError as error:
+                        problem = error
+                    except BrokerError as error:
+                        problem = error
+                        if error.code in MOVED:
+                            self._coordinator.forget()
+                        if error.code not in WORTH_ASKING_AGAIN:
+                            raise
         raise problem
 
     async def _fetch_once(

@@ -17,7 +17,7 @@ from kbroker.client.callbacks import callback_raised
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.consumer_statistics import seconds_ago
-from kbroker.client.errors import BrokerError, ConfigurationError, IllegalState, error_for
+from kbroker.client.errors import BrokerError, ConfigurationError, IllegalState, TimedOut, error_for
 from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.assignors import ASSIGNORS
 from kbroker.client.group.classic_member import ClassicMember
@@ -369,12 +369,14 @@ class GroupConsumer:
         """Commit behind all commits that are under way."""
         offsets = self.offsets(given)
         self._is_done(given, offsets)
-        if self._committing:
-            await asyncio.wait(self._committing)
+        limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        ends = self._loop.time() + limit_ms / 1000
+        if self._committing and (await asyncio.wait(self._committing, timeout=limit_ms / 1000))[1]:
+            raise TimedOut(f"group {self.group_id}: commits before this one are still under way after {limit_ms} ms")
         if offsets:
             self._identity()
             self._check_owned(offsets)
-            await self._commits.commit(offsets, timeout_ms)
+            await self._commits.commit(offsets, max(1, round(1000 * (ends - self._loop.time()))))
             self._commit_count += 1
 
     def commit_async(self, given: Mapping[Any, Any] | None, on_commit: OnCommit | None) -> None:

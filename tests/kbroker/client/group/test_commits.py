@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from kbroker.client import errors
@@ -44,6 +46,26 @@ async def test_refusals_are_raised_and_told(bootstrap: str, topic: str) -> None:
             await nobody.commit({TopicPartition(f"{topic}-no-such-topic", 0): OffsetAndMetadata(1)})
     finally:
         await cluster.close()
+
+
+class Silent(Coordinator):
+    """No broker says which it is."""
+
+    async def find(self, timeout_ms: int | None = None) -> int:
+        await asyncio.sleep(60)
+        return 1
+
+
+async def test_no_silence_takes_longer_than_the_caller_waits() -> None:
+    cluster = Cluster(AdminConfig(bootstrap="127.0.0.1:1"))
+    commits = Commits(Silent(cluster, "mine"))
+    key = TopicPartition("t", 0)
+    async with asyncio.timeout(5):
+        with pytest.raises(errors.TimedOut, match=r"mine: .* within 20 ms"):
+            await commits.committed([key], 20)
+        with pytest.raises(errors.TimedOut, match=r"mine: .* within 20 ms"):
+            await commits.commit({key: OffsetAndMetadata(1)}, 20)
+    await cluster.close()
 
 
 class BehindOnce(Commits):

@@ -83,6 +83,22 @@ async def test_manual_commits_are_found_again(bootstrap: str, topic: str) -> Non
         assert await consumer.position((topic, 0)) == 7, "a partition assigned by hand begins at the commit too"
 
 
+async def test_a_commit_waits_no_longer_than_it_may_for_those_before_it(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(self: Commits, offsets: Offsets, timeout_ms: int) -> None:
+        await asyncio.sleep(60)
+
+    async with member(bootstrap, topic, enable_auto_commit=False) as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr(Commits, "commit_once", hang)
+            consumer.commit_async({(topic, 0): 1})
+            async with asyncio.timeout(20):
+                with pytest.raises(errors.TimedOut, match="under way"):
+                    await consumer.commit({(topic, 0): 2}, timeout=0.02)
+            await consumer.close(0.02)
+
+
 async def test_automatic_commits_happen_while_polling(bootstrap: str, topic: str) -> None:
     await fill(bootstrap, topic, 3)
     async with member(bootstrap, topic, auto_commit_interval_ms=100) as consumer, member(bootstrap, topic) as observer:
