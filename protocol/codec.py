@@ -460,7 +460,7 @@ def _write_string(writer: Writer, value: Any, step: Step) -> None:
         writer.write_varint(len(text) + 1)
     else:
         writer.write_int16(len(text))
-    writer.write_raw(text)
+    writer.write_text(text)
 
 
 def _write_blob(writer: Writer, value: Any, step: Step) -> None:

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 
 from kbroker.protocol cimport memory
 
-cdef Py_ssize_t SMALL_RECORDS
+cdef Py_ssize_t SMALL_RECORDS, TEXT_PER_ELEMENT, MOST_GROWTH
 
 
 @cython.final
@@ -71,6 +71,7 @@ cdef class Writer:
     cpdef int write_float64(self, double value) except -1
     @cython.locals(position=Py_ssize_t)
     cpdef int write_varint(self, int64_t value) except -1
+    cpdef int write_text(self, bytes text) except -1
     @cython.locals(position=Py_ssize_t)
     cpdef int write_raw(self, bytes value) except -1
     @cython.locals(size=Py_ssize_t)

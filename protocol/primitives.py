@@ -77,6 +77,12 @@ LONGEST_STRING = 32_767
 MOST_ANSWER_BYTES = 100_000_000
 """Of an answer, but for records: as much as librdkafka takes. Whoever wants more asks for less at a time."""
 
+TEXT_PER_ELEMENT = 1024
+"""So many bytes of text cost as much as an array's element."""
+
+MOST_GROWTH = 4 << 20
+"""By so many bytes a writer's buffer grows ahead of what is written: to make a hundred MiB at once takes 50 ms."""
+
 SMALL_RECORDS = 1024
 """Bytes-like records up to this size are copied among the fields around them: cheaper than another part to send."""
 
@@ -105,6 +111,7 @@ class Reader:
     """Reads values one after the other; raises MalformedMessage where the bytes end too soon.
 
     `most_elements` bounds what a few bytes each can be blown up to: all arrays' elements and tagged fields together.
+    Each TEXT_PER_ELEMENT bytes of a text count as another one.
     """
 
     def __init__(self, buffer: BytesLike, position: int = 0, most_elements: int = NO_LIMIT) -> None:
@@ -197,6 +204,8 @@ class Reader:
     def read_text(self, length: int) -> str:
         """Read UTF-8 text of a known length."""
         position = self.advance(length)
+        if length >= TEXT_PER_ELEMENT:
+            self.count_elements(length // TEXT_PER_ELEMENT)
         try:
             return memory.load_text(self.data, position, position + length)
         except UnicodeDecodeError:
@@ -216,7 +225,8 @@ class Reader:
 class Writer:
     """Writes values one after the other into one growing buffer; large records stay outside of it, uncopied.
 
-    `most_elements` bounds how long that takes: all arrays' elements together, but those that are encoded already.
+    `most_elements` bounds how long that takes: all arrays' elements together, but those that are encoded already, and
+    each TEXT_PER_ELEMENT bytes of a text.
     `most_bytes` bounds the buffer, and what `check_size` is asked about.
     """
 
@@ -247,7 +257,7 @@ class Writer:
         if size > self.capacity - position:
             if position + size > self.most_bytes:
                 raise AnswerTooLarge(self.most_bytes)
-            self.capacity = (position + size) * 2
+            self.capacity = position + size + min(position + size, MOST_GROWTH)
             self.buffer.extend(bytes(self.capacity - len(self.buffer)))
             self.data = memory.writable(self.buffer)
         self.position = position + size
@@ -299,6 +309,12 @@ class Writer:
             value >>= 7
         position = self.reserve(1)
         self.data[position] = value
+
+    def write_text(self, text: bytes) -> None:
+        """Write UTF-8 text without its length."""
+        if len(text) >= TEXT_PER_ELEMENT:
+            self.count_elements(len(text) // TEXT_PER_ELEMENT)
+        self.write_raw(text)
 
     def write_raw(self, value: bytes) -> None:
         """Write bytes as they are, without a length."""

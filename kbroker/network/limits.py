@@ -50,7 +50,8 @@ MOST_ELEMENTS_OF = {
     WRITE_TXN_MARKERS: 4_000_000,
     ALTER_PARTITION: 4_000_000,
 }
-"""What brokers send holds an element for each partition, or several. Four plain numbers count as one element.
+"""What brokers send holds an element for each partition, or several. Four plain numbers count as one element, and each
+KiB of a text as another one.
 
 A member names few protocols; a rule, a heartbeat's subscription are taken in one turn of the loop, and so have less.
 """

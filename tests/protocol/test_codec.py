@@ -142,6 +142,19 @@ def test_tagged_fields_and_numbers_count_as_elements(form: Any) -> None:
 
 
 @pytest.mark.parametrize("form", [codec, INTERPRETED])
+def test_long_texts_count_as_several_elements(form: Any) -> None:
+    topics = [MetadataRequest.MetadataRequestTopic(name="t" * (5 << 10))] * 10
+    encoded = codec.encode(MetadataRequest(topics=topics), 4)
+    assert len(form.decode(MetadataRequest, encoded, 4, 0, 60).topics) == 10
+    with pytest.raises(MalformedMessage, match="1 elements more than are allowed"):
+        form.decode(MetadataRequest, encoded, 4, 0, 59)
+    writer = getattr(form, "Writer", Writer)  # the interpreted form writes with an interpreted one
+    form.write_message(writer(most_elements=60), MetadataRequest(topics=topics), 4)
+    with pytest.raises(MalformedMessage, match="1 elements more than are to be written in one go"):
+        form.write_message(writer(most_elements=59), MetadataRequest(topics=topics), 4)
+
+
+@pytest.mark.parametrize("form", [codec, INTERPRETED])
 @pytest.mark.parametrize("version", [4, 12])
 def test_elements_encoded_beforehand_are_written_as_they_are(form: Any, version: int) -> None:
     topics = [MetadataRequest.MetadataRequestTopic(name="t" * length) for length in (3, 2000, 5)]

@@ -16,7 +16,8 @@ from kbroker.handlers.registry import CloseConnection, handles
 from kbroker.network.dispatch import PENDING, Dispatcher
 from kbroker.network.large_requests import MOST_AT_WORK, LargeRequests
 from kbroker.network.limits import MOST_AT_ONCE
-from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.replication import StopReplicaRequest
 from kbroker.protocol.schema import Message
@@ -189,3 +190,19 @@ async def test_a_request_that_cannot_be_read_or_answered_leaves_its_place(
     peers = [ask(dispatcher, number, frame[:-2] if is_broken else frame) for number in range(MANY)]
     for peer in peers:
         assert isinstance(await asyncio.wait_for(peer.answers.get(), 30), CloseConnection)
+
+
+async def test_long_texts_make_a_request_large_and_an_answer(handlers: dict[int, Any], short_turns: None) -> None:
+    name = "t" * 30_000
+
+    @handles(MetadataRequest, nothing("a test"))
+    def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
+        assert ctx.is_large == (len(request.topics) > 1)
+        topic = MetadataResponse.MetadataResponseTopic(error_code=ErrorCode.NONE, name=name, partitions=[])
+        return MetadataResponse(brokers=[], controller_id=1, topics=[topic] * 100)
+
+    for names in (1, 100):
+        topics = [MetadataRequest.MetadataRequestTopic(name=name)] * names
+        peer = ask(new_dispatcher(), 1, frame_of(MetadataRequest(topics=topics), 8))
+        parts = await asyncio.wait_for(peer.answers.get(), 30)
+        assert sum(map(len, parts)) > 100 * len(name)
