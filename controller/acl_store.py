@@ -12,16 +12,14 @@ A change is written with the version that was read, and made again when somebody
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any
 
 from kbroker.controller.change_notifications import ChangeNotifications
 from kbroker.controller.znode_operations import BadVersion, NodeExists, NoNode, Znodes
-from kbroker.controller.znode_values import UNREADABLE, read_json
+from kbroker.controller.znode_values import UNREADABLE, read_json, write_json
 from kbroker.controller.znodes import MalformedZnode
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern, camel, word_of
 
@@ -57,7 +55,7 @@ def encode_acls(entries: Iterable[Entry]) -> bytes:
         }
         for entry in sorted(entries)
     ]
-    return _dump({"version": 1, "acls": acls})
+    return write_json({"version": 1, "acls": acls})
 
 
 def decode_acls(data: bytes | None, path: str) -> Entries:
@@ -86,7 +84,7 @@ def encode_acl_change(pattern: Pattern) -> bytes:
     resource = pattern.resource.name
     if pattern.kind is AclPattern.LITERAL:
         return f"{resource}:{pattern.name}".encode()
-    return _dump({"version": 1, "resourceType": resource, "name": pattern.name, "patternType": pattern.kind.name})
+    return write_json({"version": 1, "resourceType": resource, "name": pattern.name, "patternType": pattern.kind.name})
 
 
 def _decode_literal_change(data: bytes | None, path: str) -> Pattern | None:
@@ -114,10 +112,6 @@ def _decode_extended_change(data: bytes | None, path: str) -> Pattern | None:
 async def _unhurried(function: Callable[[], Entries], data: bytes | None) -> Entries:
     """Read rules; a thread reads very many of them."""
     return function() if len(data or b"") < MUCH else await asyncio.to_thread(function)
-
-
-def _dump(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 class AclStore(Znodes):

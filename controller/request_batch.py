@@ -12,11 +12,17 @@ from kbroker.controller.instructions import Instruction, Pause, Send, Steps
 from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, portions
 from kbroker.controller.state import ControllerState
 from kbroker.controller.znodes import BrokerRegistration, TopicPartition
-from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+from kbroker.protocol.messages.replication import (
+    EPOCH_BEING_DELETED,
+    LEADER_BEING_DELETED,
+    STOP_REPLICA_VERSION,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
 
 LEADER_AND_ISR_VERSION = 7
 UPDATE_METADATA_VERSION = 8
-STOP_REPLICA_VERSION = 4
 PARTITIONS_PER_REQUEST = 5_000
 PARTITIONS_PER_UPDATE = 20_000
 """Requests stay bounded: they are put into bytes in one go, some hundred partitions in a ms. An update is so only once
@@ -24,8 +30,6 @@ for all brokers, and read by them in steps."""
 
 LeaderAndIsrTopicState = LeaderAndIsrRequest.LeaderAndIsrTopicState
 LeaderAndIsrState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
-_LEADER_DURING_DELETE = -2
-_EPOCH_DURING_DELETE = -2
 _NO_EPOCH = -1
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -214,7 +218,7 @@ class RequestBatch:
         return UpdateMetadataRequest.UpdateMetadataPartitionState(
             partition_index=partition.partition,
             controller_epoch=known.controller_epoch,
-            leader=_LEADER_DURING_DELETE if is_going else known.leader,
+            leader=LEADER_BEING_DELETED if is_going else known.leader,
             leader_epoch=0 if is_going else known.leader_epoch,
             isr=known.isr,
             zk_version=0 if is_going else known.partition_epoch,
@@ -232,7 +236,7 @@ class RequestBatch:
                 topics.setdefault(partition.topic, []).append(
                     StopReplicaRequest.StopReplicaPartitionState(
                         partition_index=partition.partition,
-                        leader_epoch=_EPOCH_DURING_DELETE if self._state.is_being_deleted(partition.topic) else epoch,
+                        leader_epoch=EPOCH_BEING_DELETED if self._state.is_being_deleted(partition.topic) else epoch,
                         delete_partition=delete,
                     )
                 )

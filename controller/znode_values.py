@@ -29,6 +29,11 @@ def read_json(data: bytes | None) -> Any:
     return value
 
 
+def write_json(value: dict[str, Any]) -> bytes:
+    """What a node is to hold, as compact as Kafka writes it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def number(value: Any, lowest: int = 0, highest: int = _LAST_INT32) -> int:
     """An integer within limits; text that is one, too, as Kafka writes some numbers so."""
     found = int(value)

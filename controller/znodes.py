@@ -16,14 +16,22 @@ Readers ignore unknown keys, as Kafka's do; a node that cannot be read raises `M
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote_plus, unquote_plus
 
 from kbroker.controller.znode_operations import ANY_VERSION
-from kbroker.controller.znode_values import LAST_EPOCH, UNREADABLE, broker_ids, number, read_json, text, topic_name
+from kbroker.controller.znode_values import (
+    LAST_EPOCH,
+    UNREADABLE,
+    broker_ids,
+    number,
+    read_json,
+    text,
+    topic_name,
+    write_json,
+)
 from kbroker.protocol.primitives import uuid_from_text, uuid_to_text
 
 CONTROLLER = "/controller"
@@ -221,10 +229,6 @@ def read_object(data: bytes | None, path: str) -> dict[str, Any]:
     return value
 
 
-def _dump(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
 # --- paths ---
 
 
@@ -278,7 +282,7 @@ def desanitize(name: str) -> str:
 
 def encode_cluster_id(cluster_id: str) -> bytes:
     """Data of /cluster/id. Its version is the *string* "1"."""
-    return _dump({"version": "1", "id": cluster_id})
+    return write_json({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes | None) -> str:
@@ -306,7 +310,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
         value["rack"] = broker.rack
     if broker.group_protocols:
         value["group_protocols"] = broker.group_protocols
-    return _dump(value)
+    return write_json(value)
 
 
 def parse_endpoint(endpoint: str, protocols: Mapping[str, str]) -> Endpoint:
@@ -362,7 +366,7 @@ def encode_topic(topic: TopicAssignment) -> bytes:
     value["removing_replicas"] = {
         str(number): each.removing_replicas for number, each in partitions if each.removing_replicas
     }
-    return _dump(value)
+    return write_json(value)
 
 
 def decode_topic(topic: str, data: bytes | None, version: int = ANY_VERSION) -> TopicAssignment:
@@ -419,7 +423,7 @@ def decode_partition_state(
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
     """Data of /controller, version 2."""
-    return _dump({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
+    return write_json({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
 
 
 def decode_controller(data: bytes | None, version: int) -> ControllerNode:
@@ -448,7 +452,7 @@ def decode_controller_epoch(data: bytes | None) -> int:
 def encode_feature(levels: Mapping[str, int] | None = None) -> bytes:
     """Data of /feature: enabled, with the levels that count. Kafka 3.9 with ZooKeeper supports none."""
     features = {name: {"max_version_level": level} for name, level in (levels or {}).items()}
-    return _dump({"version": 2, "status": 1, "features": features})
+    return write_json({"version": 2, "status": 1, "features": features})
 
 
 def is_feature_enabled(data: bytes | None) -> bool:
@@ -473,7 +477,7 @@ def decode_feature(data: bytes | None) -> dict[str, int]:
 
 def encode_config(config: Mapping[str, str]) -> bytes:
     """Data of /config/<type>/<entity>."""
-    return _dump({"version": 1, "config": dict(config)})
+    return write_json({"version": 1, "config": dict(config)})
 
 
 def decode_config(data: bytes | None, path: str) -> dict[str, str]:
@@ -493,7 +497,7 @@ def decode_config(data: bytes | None, path: str) -> dict[str, str]:
 
 def encode_config_change(entity_type: str, entity: str) -> bytes:
     """Data of /config/changes/config_change_<n>."""
-    return _dump({"version": 2, "entity_path": f"{entity_type}/{entity}"})
+    return write_json({"version": 2, "entity_path": f"{entity_type}/{entity}"})
 
 
 def decode_config_change(data: bytes | None, path: str) -> tuple[str, str] | None:
@@ -515,7 +519,7 @@ def decode_config_change(data: bytes | None, path: str) -> tuple[str, str] | Non
 
 def encode_log_dir_event(broker_id: int) -> bytes:
     """Data of /log_dir_event_notification/log_dir_event_<n>: a log directory of that broker failed."""
-    return _dump({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE})
+    return write_json({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE})
 
 
 def decode_log_dir_event(data: bytes | None, path: str) -> int | None:
@@ -538,7 +542,7 @@ def decode_partition_list(data: bytes | None, path: str) -> list[TopicPartition]
 
 def encode_reassignments(targets: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
     """Data of /admin/reassign_partitions."""
-    return _dump(
+    return write_json(
         {
             "version": 1,
             "partitions": [
@@ -567,7 +571,7 @@ def decode_reassignments(data: bytes | None) -> dict[TopicPartition, tuple[int, 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
     """Data of /latest_producer_id_block."""
-    return _dump(
+    return write_json(
         {"version": 1, "broker": block.broker_id, "block_start": str(block.first), "block_end": str(block.last)}
     )
 

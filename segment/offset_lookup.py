@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.messages.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, MAX_TIMESTAMP
 from kbroker.protocol.records.batch import BatchHeader
 from kbroker.protocol.records.errors import UnpacksToMore
 from kbroker.protocol.records.message_set import messages
@@ -25,10 +26,6 @@ from kbroker.segment.transaction_index import AbortedTransaction
 if TYPE_CHECKING:
     from kbroker.segment.log import Log
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
 _SMALL_PAYLOAD = 4 << 20
 _unpacking_much = threading.Lock()
 

@@ -11,7 +11,8 @@ import zlib
 from typing import TYPE_CHECKING
 
 from kbroker.client.errors import UnknownTopicOrPartitionError
-from kbroker.client.plain_cluster import EARLIEST, LATEST, PlainCluster, TopicPartition
+from kbroker.client.plain_cluster import PlainCluster, TopicPartition
+from kbroker.protocol.messages.offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,8 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-EARLIEST = -2
-LATEST = -1
 NO_ID = bytes(16)
 
 TopicPartition = tuple[str, int]

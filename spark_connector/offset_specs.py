@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kbroker.spark_connector.offset_ranges import EARLIEST, LATEST, Bounds, TopicPartition
+from kbroker.protocol.messages.offsets import EARLIEST, LATEST
+from kbroker.spark_connector.offset_ranges import Bounds, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

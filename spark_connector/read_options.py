@@ -11,7 +11,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kbroker.spark_connector.offset_ranges import EARLIEST, LATEST, TopicPartition
+from kbroker.protocol.messages.offsets import EARLIEST, LATEST
+from kbroker.spark_connector.offset_ranges import TopicPartition
 from kbroker.spark_connector.offset_specs import OffsetSpec, parse_offsets, parse_timestamps
 from kbroker.spark_connector.options import GivenOptions, OptionError
 

@@ -13,17 +13,10 @@ import time
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from kbroker.protocol.messages.offsets import EARLIEST, LATEST
 from kbroker.spark_connector import planning
 from kbroker.spark_connector.group_commits import GroupCommits
-from kbroker.spark_connector.offset_ranges import (
-    EARLIEST,
-    LATEST,
-    Bounds,
-    OffsetRange,
-    TopicPartition,
-    gather,
-    plan_ranges,
-)
+from kbroker.spark_connector.offset_ranges import Bounds, OffsetRange, TopicPartition, gather, plan_ranges
 from kbroker.spark_connector.read_options import ReadOptions, TriggerLimits
 from kbroker.spark_connector.stream_offsets import Offsets, are_two, count_new, end_of_batch, lost_between
 from kbroker.spark_connector.tasks import new_cluster

@@ -27,15 +27,13 @@ from kbroker.protocol.messages.configs import DescribeConfigsRequest
 from kbroker.protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest
 from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from kbroker.protocol.messages.metadata import MetadataRequest
-from kbroker.protocol.messages.offsets import ListOffsetsRequest
+from kbroker.protocol.messages.offsets import EARLIEST, LATEST, ListOffsetsRequest
 from kbroker.protocol.messages.topics import CreateTopicsRequest
 from kbroker.protocol.records.buffers import BufferPool
 
 if TYPE_CHECKING:
     from kbroker.protocol.schema import Message
 
-LATEST = -1
-EARLIEST = -2
 NO_DEBUG_REPLICA = -1
 NO_ID = bytes(16)
 BROKER_RESOURCE = 4

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.client.arrow import RecordBatches
 from kbroker.client.errors import error_for, error_out_of_order
-from kbroker.client.plain_cluster import EARLIEST, LATEST, Patience, PlainCluster, TopicPartition
+from kbroker.client.plain_cluster import Patience, PlainCluster, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.offsets import EARLIEST, LATEST
 from kbroker.protocol.records.batch import read_header, split_batches
 from kbroker.protocol.records.columns import ColumnDecoder
 from kbroker.protocol.records.control import AbortedTransactions

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from kbroker.protocol.messages.offsets import EARLIEST as EARLIEST
+from kbroker.protocol.messages.offsets import LATEST as LATEST
+from kbroker.protocol.messages.offsets import MAX_TIMESTAMP as MAX_TIMESTAMP
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource
-
-EARLIEST = -2
-LATEST = -1
-MAX_TIMESTAMP = -3
-"""Wanted "timestamps" of ListOffsets that are none."""
 
 
 class TopicPartition(NamedTuple):

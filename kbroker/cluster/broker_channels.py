@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbroker.client.connection import Connection
-from kbroker.cluster.metadata_cache import LEADER_BEING_DELETED
 from kbroker.cluster.setup_timeout import ConnectionSetup, SetupTimeout
 from kbroker.cluster.shared_encoding import SharedEncoding
 from kbroker.protocol.errors import KafkaError
-from kbroker.protocol.messages.replication import UpdateMetadataRequest
+from kbroker.protocol.messages.replication import LEADER_BEING_DELETED, UpdateMetadataRequest
 
 log = logging.getLogger(__name__)
 

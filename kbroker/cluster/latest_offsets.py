@@ -17,7 +17,7 @@ from kbroker.client.error_base import ClientError
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.setup_timeout import ConnectionSetup, SetupTimeout
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.messages.offsets import ListOffsetsRequest
+from kbroker.protocol.messages.offsets import LATEST, ListOffsetsRequest
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,6 @@ FRESH_S = 5.0
 STALE_S = 60.0
 PATIENCE_S = 0.15
 TIMEOUT_S = 10.0
-LATEST = -1
 CONSUMER = -1
 VERSION = 5
 """Of ListOffsets; every broker of today knows it."""

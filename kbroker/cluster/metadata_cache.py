@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from kbroker.protocol.messages.replication import UpdateMetadataRequest
+from kbroker.protocol.messages.replication import LEADER_BEING_DELETED, UpdateMetadataRequest
 from kbroker.protocol.primitives import ZERO_UUID
-
-LEADER_BEING_DELETED = -2
-"""Leader id by which the controller says that a partition's topic is being deleted."""
 
 NO_LEADER = -1
 
+Made = TypeVar("Made")
 PartitionState = UpdateMetadataRequest.UpdateMetadataPartitionState
 
 
@@ -127,6 +125,15 @@ class MetadataCache:
         """Return host and port of a live broker's listener."""
         broker = self.brokers.get(broker_id)
         return None if broker is None else broker.endpoints.get(listener)
+
+    def endpoints_of(self, brokers: Iterable[int], listener: str, made: Callable[..., Made]) -> list[Made]:
+        """What is `made` of where brokers are reached: of Produce and of Fetch, which have a struct each (KIP-951)."""
+        found = ((each, self.endpoint(each, listener)) for each in sorted(brokers))
+        return [
+            made(node_id=each, host=place[0], port=place[1], rack=self.brokers[each].rack)
+            for each, place in found
+            if place
+        ]
 
     def update(self, request: UpdateMetadataRequest, is_last: bool = True) -> list[tuple[str, int]]:
         """Take over the live brokers, merge the partitions, wake waiters; returns the partitions removed.

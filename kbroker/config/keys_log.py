@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from kbroker.config.keys_replication import RELEASE
 from kbroker.protocol.config_def import (
     MAX_DOUBLE,
     MAX_LONG,
@@ -18,13 +18,6 @@ from kbroker.protocol.config_def import (
     between,
     key,
     one_of,
-    satisfies,
-)
-
-_RELEASE = re.compile(r"\d+\.\d+(\.\d+)?(\.\d+)?(-IV\d+)?")
-RELEASE = satisfies(
-    "release such as 3.9 or 3.9-IV0",
-    lambda value: None if _RELEASE.fullmatch(value) else "is not a release such as 3.9 or 3.9-IV0",
 )
 
 

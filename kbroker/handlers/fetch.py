@@ -125,16 +125,7 @@ class _Builder:
             error_code=ErrorCode.NONE, session_id=self._session_id, responses=list(self._topics.values())
         )
         if self._leaders:
-            response.node_endpoints = _endpoints(self._services, self._ctx, self._leaders)
+            response.node_endpoints = self._services.metadata.endpoints_of(
+                self._leaders, self._ctx.listener, FetchResponse.NodeEndpoint
+            )
         return response
-
-
-def _endpoints(services: Services, ctx: RequestContext, leaders: set[int]) -> list[FetchResponse.NodeEndpoint]:
-    """Where the leaders named in the answer are reached, by the listener of the request (KIP-951)."""
-    endpoints = []
-    for leader in sorted(leaders):
-        found = services.metadata.endpoint(leader, ctx.listener)
-        if found is not None:
-            rack = services.metadata.brokers[leader].rack
-            endpoints.append(FetchResponse.NodeEndpoint(node_id=leader, host=found[0], port=found[1], rack=rack))
-    return endpoints

@@ -295,7 +295,8 @@ def _response(
 ) -> ProduceResponse:
     if not hints:
         return ProduceResponse(responses=responses)
-    return ProduceResponse(responses=responses, node_endpoints=_endpoints(services, ctx, hints))
+    endpoints = services.metadata.endpoints_of(hints, ctx.listener, ProduceResponse.NodeEndpoint)
+    return ProduceResponse(responses=responses, node_endpoints=endpoints)
 
 
 def _partition_answers(
@@ -353,14 +354,3 @@ def _refusal(
             answer.current_leader = ProduceResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
             hints.add(leader)
     return answer
-
-
-def _endpoints(services: Services, ctx: RequestContext, leaders: set[int]) -> list[ProduceResponse.NodeEndpoint]:
-    """Where the leaders named in the answer are reached, by the listener of the request (KIP-951)."""
-    endpoints = []
-    for leader in sorted(leaders):
-        found = services.metadata.endpoint(leader, ctx.listener)
-        if found is not None:
-            rack = services.metadata.brokers[leader].rack
-            endpoints.append(ProduceResponse.NodeEndpoint(node_id=leader, host=found[0], port=found[1], rack=rack))
-    return endpoints

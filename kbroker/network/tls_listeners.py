@@ -11,13 +11,11 @@ from typing import Protocol
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.shares import of_listener, tls_settings
 from kbroker.protocol.config_def import ConfigError
+from kbroker.security.acls import ANONYMOUS
 from kbroker.security.distinguished_names import PrincipalRules, alternative_names_of, subject_of
 from kbroker.security.security_protocol import SecurityProtocol
 from kbroker.security.stores import StoreError
 from kbroker.security.tls import TlsSettings, client_context, server_context, shake_hands, with_stores_of
-
-ANONYMOUS = "User:ANONYMOUS"
-
 
 log = logging.getLogger(__name__)
 

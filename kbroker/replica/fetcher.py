@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
+from kbroker.replica.fetch_sessions import INITIAL_EPOCH, MAX_EPOCH, NO_SESSION
 
 if TYPE_CHECKING:
     from kbroker.replica.hosted import HostedPartition
 
-NO_SESSION = 0
-INITIAL_EPOCH = 0
-MAX_EPOCH = (1 << 31) - 1
 FIRST_REPLICA_STATE_VERSION = 15
 FIRST_PAUSE_MS = 50
 """After the first error; doubled with each that follows, up to replica.fetch.backoff.ms: most errors mean that this

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.client.connection import Connection
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
+from kbroker.protocol.messages.offsets import EARLIEST, LATEST, ListOffsetsRequest, ListOffsetsResponse
 from kbroker.replica.fetcher import Answered, FetchedPartition, Fetcher, FetchLimits
 from kbroker.replica.follower_log import cut_damaged, cut_to_leaders, follow, lacks_nothing, settle
 from kbroker.replica.hosted import FLUSH_NEVER, HostedPartition
@@ -43,7 +43,6 @@ INTERRUPT_EVERY_S = 0.05
 """A partition that is to be fetched does not wait until the leader has answered for the others, who may be idle: the
 request is given up and made anew, unless the leader lets it go itself as ours do. Not more often than this."""
 FRAME_OVERHEAD_BYTES = 16 << 20
-LATEST, EARLIEST = -1, -2
 SESSION_ERRORS = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH})
 QUIET_ERRORS = frozenset(
     {

@@ -19,6 +19,7 @@ from kbroker.cluster.transaction_verifier import Errors, Transaction
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.replication import (
+    STOP_REPLICA_VERSION,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaRequest,
@@ -37,7 +38,7 @@ from kbroker.replica.log_dir_moves import LogDirMoves
 from kbroker.replica.partition import AssignLeaderEpoch, HighWatermarkMoved, Instruction, Partition, StopFetching
 from kbroker.replica.read_ahead import ReadAhead
 from kbroker.replica.replica_selection import replica_selector
-from kbroker.replica.strays import STOP_REPLICA_VERSION, stop_gone_topics, stop_moved_replicas
+from kbroker.replica.strays import stop_gone_topics, stop_moved_replicas
 from kbroker.replica.throttles import replication_throttles
 from kbroker.replica.traffic import Totals, Traffic
 from kbroker.replica.turns import PORTION, finished

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kbroker.protocol.messages.replication import StopReplicaRequest, UpdateMetadataRequest
-
-STOP_REPLICA_VERSION = 4
-LEADER_BEING_DELETED = -2
-ANY_EPOCH = -2
+from kbroker.protocol.messages.replication import (
+    EPOCH_BEING_DELETED,
+    LEADER_BEING_DELETED,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
 
 
 def stop_moved_replicas(
@@ -26,7 +27,7 @@ def stop_moved_replicas(
         for each in topic.partition_states:
             is_ours = not each.replicas or broker_id in each.replicas or broker_id in each.isr
             if not is_ours and holds(topic.topic_name, each.partition_index):
-                epoch = ANY_EPOCH if each.leader == LEADER_BEING_DELETED else each.leader_epoch
+                epoch = EPOCH_BEING_DELETED if each.leader == LEADER_BEING_DELETED else each.leader_epoch
                 topics.setdefault(topic.topic_name, []).append(_state(each.partition_index, epoch, delete=True))
     return _order(request.controller_id, request.controller_epoch, topics) if topics else None
 
@@ -37,7 +38,7 @@ def stop_gone_topics(
     """The order to host partitions no more whose topics are gone from ZooKeeper; their files stay."""
     topics: dict[str, list[Any]] = {}
     for topic, partition in partitions:
-        topics.setdefault(topic, []).append(_state(partition, ANY_EPOCH, delete=False))
+        topics.setdefault(topic, []).append(_state(partition, EPOCH_BEING_DELETED, delete=False))
     return _order(controller_id, controller_epoch, topics)
 
 

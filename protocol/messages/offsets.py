@@ -5,10 +5,14 @@ from __future__ import annotations
 from kbroker.protocol.primitives import Array, Error, Int8, Int32, Int64, Str
 from kbroker.protocol.schema import Message, Struct, request, response, since
 
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+"""ListOffsets' "timestamps" that are none: a log's end, its start, its largest timestamp; of tiered storage (KIP-405,
+KIP-1005), its start on this disk, and the end of what lies elsewhere."""
+
 
 @request(key=2, versions="1-9", flexible="6+")
 class ListOffsetsRequest(Message):
-    """Ask for the offset at a timestamp; -1 means the end, -2 the start, -3 the largest timestamp."""
+    """Ask for the offset at a timestamp, or at what one of the special ones stands for."""
 
     replica_id: Int32
     isolation_level: Int8 = since(2, default=0)

@@ -5,6 +5,11 @@ from __future__ import annotations
 from kbroker.protocol.primitives import ZERO_UUID, Array, Bool, Error, Int8, Int16, Int32, Int64, NullableStr, Str, Uuid
 from kbroker.protocol.schema import Message, Struct, field, request, response, since, until
 
+STOP_REPLICA_VERSION = 4
+"""The newest, which controllers send."""
+LEADER_BEING_DELETED, EPOCH_BEING_DELETED = -2, -2
+"""Of a partition whose topic is being deleted."""
+
 
 @request(key=4, versions="0-7", flexible="4+")
 class LeaderAndIsrRequest(Message):

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from kbroker.client.plain_cluster import LATEST, PlainCluster
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.client.plain_transactions import PlainTransactions
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.messages.offsets import LATEST
 from tests.kbroker.client.topics import create_topic, produce_values
 from tests.spark.queries import run_to_the_end
 from tests.spark.test_read import read

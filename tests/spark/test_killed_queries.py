@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from kbroker import Admin, Producer
-from kbroker.client.plain_cluster import LATEST, PlainCluster
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.client.plain_transactions import PlainTransactions
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.messages.offsets import LATEST
 from tests.fixtures.spark import FLAGS, lay_out_spark_home
 from tests.kbroker.client.topics import create_topic
 from tests.spark.queries import too_slow

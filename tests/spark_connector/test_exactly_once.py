@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from kbroker import Admin, Producer, TimedOut
-from kbroker.client.plain_cluster import LATEST, PlainCluster
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.client.plain_transactions import Owner, PlainTransactions
 from kbroker.client.range_reader import RangeReader
 from kbroker.client.types import AccessRule
 from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.java_hash import partition_for
+from kbroker.protocol.messages.offsets import LATEST
 from kbroker.security.acls import CLUSTER_NAME, AclOperation, AclPattern, AclResource
 from kbroker.spark_connector.write_options import WriteOptions
 from tests.fixtures.brokers import MakeBroker

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kbroker.spark_connector.offset_ranges import EARLIEST, LATEST, Bounds
+from kbroker.protocol.messages.offsets import EARLIEST, LATEST
+from kbroker.spark_connector.offset_ranges import Bounds
 from kbroker.spark_connector.offset_specs import OffsetSpec, parse_offsets, parse_timestamps
 
 BOUNDS = {("t", 0): Bounds(5, 20), ("t", 1): Bounds(0, 7)}

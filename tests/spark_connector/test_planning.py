@@ -7,11 +7,12 @@ import pytest
 from kbroker.client.errors import NotConnected
 from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.messages.offsets import LATEST
 from kbroker.protocol.records.batch import split_batches
 from kbroker.protocol.records.partitioner import partition_for_key
 from kbroker.spark_connector import planning
 from kbroker.spark_connector.filters import Interval, Pushed
-from kbroker.spark_connector.offset_ranges import LATEST, OffsetRange, plan_ranges
+from kbroker.spark_connector.offset_ranges import OffsetRange, plan_ranges
 from kbroker.spark_connector.offset_specs import OffsetSpec, parse_timestamps
 from kbroker.spark_connector.read_options import ReadOptions, Selection, read_options
 from tests.kbroker.client.topics import create_topic, produce_values

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbroker.spark_connector.offset_ranges import EARLIEST, LATEST
+from kbroker.protocol.messages.offsets import EARLIEST, LATEST
 from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.read_options import ReadOptions, TriggerLimits, read_options
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from kbroker.client.plain_cluster import LATEST, PlainCluster
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.client.plain_transactions import PlainTransactions
 from kbroker.client.range_reader import RangeReader
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.java_hash import partition_for
+from kbroker.protocol.messages.offsets import LATEST
 from kbroker.spark_connector.write_options import WriteOptions
 from tests.kbroker.client.topics import create_topic
 

@@ -17,9 +17,10 @@ from cryptography import x509
 from kazoo.client import KazooClient
 
 import kbroker
-from kbroker.client.plain_cluster import EARLIEST, PlainCluster
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
+from kbroker.protocol.messages.offsets import EARLIEST
 from tests.fixtures.brokers import MakeBroker, kill_and_expire
 from tests.fixtures.certificates import PASSWORD, Authority, Identity
 from tests.fixtures.java import JavaTool

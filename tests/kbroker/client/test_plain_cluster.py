@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from kbroker.client.plain_cluster import EARLIEST, LATEST, PlainCluster
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.log_dirs import DescribeLogDirsResponse
 from kbroker.protocol.messages.metadata import MetadataResponse
+from kbroker.protocol.messages.offsets import EARLIEST, LATEST
 from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.kbroker.client.topics import create_topic, produce_values
 

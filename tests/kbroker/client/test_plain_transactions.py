@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kbroker.client.errors import BrokerError, ProducerFencedError
-from kbroker.client.plain_cluster import LATEST, PlainCluster
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.client.plain_transactions import Ended, Owner, PlainTransactions
 from kbroker.client.range_reader import RangeReader
@@ -21,6 +21,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.java_hash import partition_for
 from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.offsets import LATEST
 from kbroker.protocol.messages.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from kbroker.protocol.records.batch import split_batches
 

@@ -14,9 +14,10 @@ from kbroker.client.errors import (
     UnknownTopicIdError,
     error_for,
 )
-from kbroker.client.plain_cluster import LATEST, PlainCluster
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.offsets import LATEST
 from kbroker.protocol.records.batch import split_batches
 from tests.fixtures.brokers import kill_and_expire
 from tests.kbroker.client.topics import create_topic, produce_values

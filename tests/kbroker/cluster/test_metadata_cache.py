@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.cluster.metadata_cache import LEADER_BEING_DELETED, MetadataCache
+from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.protocol.messages.replication import LEADER_BEING_DELETED
 from kbroker.protocol.messages.replication import UpdateMetadataRequest as Update
 from kbroker.protocol.primitives import ZERO_UUID
 

@@ -2,11 +2,12 @@
 
 import pytest
 
-from kbroker.cluster.metadata_cache import LEADER_BEING_DELETED, MetadataCache
+from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.handlers.topic_descriptions import MOST_FORMS, TopicDescriptions, descriptions_in
 from kbroker.protocol.codec import EncodedArray, decode, encode
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataResponse
+from kbroker.protocol.messages.replication import LEADER_BEING_DELETED
 from tests.kbroker.cluster.test_metadata_cache import update
 
 
