@@ -188,9 +188,7 @@ class Consumer:
 
     async def seek_to_timestamp(self, timestamp_ms: int, *partitions: Partition) -> None:
         """Go to the first record that is at least so young, else to the end."""
-        if (wanted := whole_number("a timestamp", timestamp_ms, 64)) < 0:
-            raise ValueError(f"a timestamp is milliseconds since 1970, not {timestamp_ms}")
-        self._move_to(wanted, partitions)
+        self._move_to(_timestamp(timestamp_ms), partitions)
 
     def seek_to_committed(self, *partitions: Partition) -> None:
         """Go back to the group's commit of these partitions, or all, as if they had just been given out."""
@@ -277,7 +275,7 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at least so young in each partition; None where there is none."""
         items = mapping("partitions to timestamps", timestamps_ms).items()
-        keys = {partition_of(key): whole_number("a timestamp", time, 64) for key, time in items}
+        keys = {partition_of(key): _timestamp(time) for key, time in items}
         found = await list_offsets(self.cluster, keys, read_committed=self.config.read_committed)
         return {key: found[key] if found[key].offset >= 0 else None for key in keys}
 
@@ -443,6 +441,13 @@ class Consumer:
 
 def _milliseconds(timeout: float | None) -> int | None:
     return None if timeout is None else max(1, round(1000 * timeout))
+
+
+def _timestamp(timestamp_ms: int) -> int:
+    """Negative ones ask a broker for places of other kinds."""
+    if (wanted := whole_number("a timestamp", timestamp_ms, 64)) < 0:
+        raise ValueError(f"a timestamp is milliseconds since 1970, not {timestamp_ms}")
+    return wanted
 
 
 def _topic_names(topics: Iterable[str]) -> list[str]:

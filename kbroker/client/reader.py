@@ -141,8 +141,11 @@ class Reader:
 
     def _each(self, run: deque[Record]) -> Iterator[Record]:
         assignment, background = self._assignment, self._background
-        while run and not background.wants_poll:
-            assignment.taken = record = run.popleft()
+        while not background.wants_poll:
+            try:
+                assignment.taken = record = run.popleft()
+            except IndexError:  # not looked at before: the client's thread may forget what is there at any time
+                return
             yield record
 
     async def _fill(self, deadline: float, limit: int) -> None:

@@ -131,6 +131,9 @@ async def test_unknown_topics_and_wrong_arguments_are_told(bootstrap: str, topic
             await consumer.subscribe(topic)
         with pytest.raises(errors.NotAssigned, match="not assigned"):
             consumer.seek((topic, 0), 1)
+        for time_ms in (-1, -7):
+            with pytest.raises(ValueError, match="milliseconds since 1970"):
+                await consumer.offsets_for_times({(topic, 0): time_ms})
 
 
 async def test_cancelling_and_closing_leave_no_task(bootstrap: str, topic: str) -> None:

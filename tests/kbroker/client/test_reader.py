@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,6 +13,7 @@ from kbroker.client.partition_state import Chunk, PartitionState
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.record import Record
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -124,3 +126,11 @@ async def test_what_a_deserializer_does_not_take_is_told_behind_what_is_before_i
         consumer.seek(A, 3)
         state.add(Chunk(records))
         assert [getattr(record, part) for record in await consumer.poll(1)] == [[2]]
+
+
+async def test_an_iterator_ends_where_another_thread_has_just_forgotten_what_was_there(consumer: Consumer) -> None:
+    class Forgotten(deque[Record]):
+        def __bool__(self) -> bool:
+            return True  # a moment ago
+
+    assert list(consumer.reader._each(Forgotten())) == []
