@@ -10,7 +10,9 @@ from kbroker.metrics.families import Family, Section
 from kbroker.metrics.sources import Sources
 from kbroker.replica.hosted import HostedPartition
 from kbroker.replica.partition import Role
+from kbroker.replica.replication import Followed
 from kbroker.segment.cleaner import LogCleaner
+from kbroker.segment.producer_state import ProducerState
 
 _declare = Section("Replicas")
 _manager = "kafka_server_replicamanager_"
@@ -33,6 +35,11 @@ PRODUCER_IDS = _declare.gauge(f"{_manager}produceridcount", "Producers that the 
 ISR_SHRINKS = _declare.meter(f"{_manager}isrshrinks", "Replicas that leaders here took out of an ISR.")
 ISR_EXPANDS = _declare.meter(f"{_manager}isrexpands", "Replicas that leaders here took back into an ISR.")
 FAILED_ISR_UPDATES = _declare.meter(f"{_manager}failedisrupdates", "Such changes that the controller refused.")
+LATE_TRANSACTIONS = _declare.gauge(
+    f"{_manager}partitionswithlatetransactionscount",
+    "Partitions led here with a transaction that nobody has ended five minutes after the longest that is allowed: "
+    "readers of what is committed stand still there.",
+)
 MAX_LAG = _declare.gauge(
     "kafka_server_replicafetchermanager_maxlag",
     "Messages that the slowest replica here lacks of its leader.",
@@ -71,8 +78,21 @@ PURGATORY = _declare.gauge(
     "Requests that wait for replicas or for records.",
     "delayedOperation",
 )
-FETCH_SESSIONS = _declare.gauge(
-    "kafka_server_fetchsessioncache_numincrementalfetchsessions", "Incremental fetch sessions."
+PURGATORY_SIZE = _declare.gauge(
+    "kafka_server_delayedoperationpurgatory_purgatorysize",
+    "The same, each as often as it waits for a partition.",
+    "delayedOperation",
+)
+EXPIRED_FETCHES = _declare.meter(
+    "kafka_server_delayedfetchmetrics_expires",
+    "Fetches that found too little for as long as they were to wait: usual where little is written.",
+    "fetcherType",
+)
+_sessions = "kafka_server_fetchsessioncache_"
+FETCH_SESSIONS = _declare.gauge(f"{_sessions}numincrementalfetchsessions", "Incremental fetch sessions.")
+SESSION_PARTITIONS = _declare.gauge(f"{_sessions}numincrementalfetchpartitionscached", "Partitions in them.")
+SESSION_EVICTIONS = _declare.meter(
+    f"{_sessions}incrementalfetchsessionevictions", "Those that went as others needed their place."
 )
 
 _partition = Section("Partitions")
@@ -101,17 +121,27 @@ LOG_SIZE = _of_partition("kafka_log_log_size", "Bytes of the log's segments.")
 LOG_END = _of_partition("kafka_log_log_logendoffset", "Offset that the next record gets.")
 LOG_START = _of_partition("kafka_log_log_logstartoffset", "First offset that can be read.")
 SEGMENTS = _of_partition("kafka_log_log_numlogsegments", "Segments of the log.")
+CONSUMER_LAG = _partition.gauge(
+    "kafka_server_fetcherlagmetrics_consumerlag",
+    "Messages that a follower here lacks of its leader's high watermark; nothing before the leader has told it.",
+    "clientId",
+    "topic",
+    "partition",
+)
 
 PER_TURN = 100
 """Partitions, before others get the interpreter."""
 CLIENT = "Replica"
+LATE_MS = 5 * 60_000
+"""Kafka's: for so long a transaction may be over before it is late."""
 
 
 def collect(sources: Sources, out: Exposition) -> None:
     """Add the broker's numbers and, unless they are switched off, those of its partitions."""
     replicas = sources.services.replicas
     hosted = list(replicas.hosted.values())
-    counts = _Counts()
+    late_before = replicas.clock() - sources.services.config.transaction_max_timeout_ms - LATE_MS
+    counts = _Counts(late_before)
     with_partitions = sources.services.config.metrics_partitions_enable
     for start in range(0, len(hosted), PER_TURN):
         portion = hosted[start : start + PER_TURN]
@@ -125,11 +155,17 @@ def collect(sources: Sources, out: Exposition) -> None:
     out.add(ISR_SHRINKS, totals.isr_shrinks)
     out.add(ISR_EXPANDS, totals.isr_expands)
     out.add(FAILED_ISR_UPDATES, totals.failed_isr_updates)
+    out.add(EXPIRED_FETCHES, totals.expired_consumer_fetches, "consumer")
+    out.add(EXPIRED_FETCHES, totals.expired_follower_fetches, "follower")
     out.add(FETCH_SESSIONS, len(replicas.sessions.sessions))
+    out.add(SESSION_PARTITIONS, replicas.sessions.partition_count)
+    out.add(SESSION_EVICTIONS, replicas.sessions.evictions)
     if replicas.replication is not None:
-        lag, failed = replicas.replication.lag()
-        out.add(MAX_LAG, lag, CLIENT)
-        out.add(FAILED_PARTITIONS, failed, CLIENT)
+        followed = replicas.replication.followed()
+        out.add(MAX_LAG, max((each.lag or 0 for each in followed), default=0), CLIENT)
+        out.add(FAILED_PARTITIONS, sum(each.is_given_up for each in followed), CLIENT)
+        if with_partitions:
+            _lags(followed, out)
     _directories(sources, out)
     if replicas.care is not None:
         _compaction(replicas.care.cleaner, sources.services.logs.directories, out)
@@ -138,17 +174,24 @@ def collect(sources: Sources, out: Exposition) -> None:
 class _Counts:
     """What of the partitions is summed up."""
 
-    def __init__(self) -> None:
+    def __init__(self, late_before_ms: int) -> None:
+        """Transactions in which nothing was written since then are late."""
+        self._late_before_ms = late_before_ms
         self.all = self.led = self.under_replicated = self.under_min = self.at_min = self.reassigning = 0
-        self.producers = self.waiting_produces = 0
+        self.producers = self.late_transactions = 0
+        self.produce_places = self.fetch_places = 0
+        self.waiting_produces: set[object] = set()
         self.waiting_fetches: set[object] = set()
 
     def add(self, hosted: HostedPartition) -> None:
         """Count a partition in."""
         self.all += 1
         self.producers += len(hosted.log.producers.state.producers)
-        self.waiting_produces += len(hosted.acks) + len(hosted.flush_acks)
-        self.waiting_fetches.update(hosted.consumers, hosted.followers)
+        acks, fetches = (*hosted.acks, *hosted.flush_acks), (*hosted.consumers, *hosted.followers)
+        self.produce_places += len(acks)
+        self.fetch_places += len(fetches)
+        self.waiting_produces.update(answer for _, answer, _ in acks)
+        self.waiting_fetches.update(fetches)
         state = hosted.state
         if state.role is not Role.LEADER:
             return
@@ -158,6 +201,14 @@ class _Counts:
         self.under_min += in_sync < wanted
         self.at_min += in_sync == wanted
         self.reassigning += bool(state.adding_replicas or state.removing_replicas)
+        self.late_transactions += self._is_late(hosted.log.producers.state)
+
+    def _is_late(self, producers: ProducerState) -> bool:
+        """Whether the producer of the oldest transaction that is open was silent for too long."""
+        for producer_id in list(producers.transactions.open.values())[:1]:
+            producer = producers.producers.get(producer_id)
+            return producer is not None and 0 < producer.last_timestamp < self._late_before_ms
+        return False
 
     def tell(self, out: Exposition) -> None:
         """Add the sums."""
@@ -168,8 +219,11 @@ class _Counts:
         out.add(AT_MIN_ISR, self.at_min)
         out.add(REASSIGNING, self.reassigning)
         out.add(PRODUCER_IDS, self.producers)
-        out.add(PURGATORY, self.waiting_produces, "Produce")
+        out.add(LATE_TRANSACTIONS, self.late_transactions)
+        out.add(PURGATORY, len(self.waiting_produces), "Produce")
         out.add(PURGATORY, len(self.waiting_fetches), "Fetch")
+        out.add(PURGATORY_SIZE, self.produce_places, "Produce")
+        out.add(PURGATORY_SIZE, self.fetch_places, "Fetch")
 
 
 def is_under_replicated(hosted: HostedPartition) -> bool:
@@ -204,6 +258,17 @@ def _partitions(portion: list[HostedPartition], out: Exposition) -> None:
         ends.append(f"kafka_log_log_logendoffset{labels} {log.log_end_offset}")
         starts.append(f"kafka_log_log_logstartoffset{labels} {log.log_start_offset}")
         segments.append(f"kafka_log_log_numlogsegments{labels} {len(own)}")
+
+
+def _lags(followed: list[Followed], out: Exposition) -> None:
+    lines = out.lines(CONSUMER_LAG)
+    for number, each in enumerate(followed, 1):
+        if each.lag is not None:
+            client = f"ReplicaFetcherThread-{each.fetcher}-{each.leader}"
+            labels = f'clientId="{client}",topic="{each.hosted.topic}",partition="{each.hosted.partition}"'
+            lines.append(f"{CONSUMER_LAG.name}{{{labels}}} {each.lag}")
+        if number % PER_TURN == 0:
+            out.let_others_in()
 
 
 def _directories(sources: Sources, out: Exposition) -> None:

@@ -8,6 +8,9 @@ from kbroker.metrics.exposition import Exposition
 from kbroker.metrics.families import Section
 from kbroker.metrics.sources import Sources
 from kbroker.network.request_times import ApiRequests, Times
+from kbroker.protocol.errors import ErrorCode
+
+PRODUCE = 0
 
 _declare = Section("Requests")
 REQUESTS = _declare.meter(
@@ -21,6 +24,10 @@ ERRORS = _declare.meter(
     "Error codes in answers, that of each partition, group or topic too; not of the topics that Metadata tells of.",
     "request",
     "error",
+)
+EXPIRED_PRODUCES = _declare.meter(
+    "kafka_server_delayedproducemetrics_expires",
+    "Partitions of Produce requests with acks=all that replicas in sync did not copy in the request's time-out.",
 )
 REQUEST_BYTES = _declare.summary("kafka_network_requestmetrics_requestbytes", "Size of the requests.", "request")
 QUEUE = _declare.summary(
@@ -53,6 +60,8 @@ TOTAL = _declare.summary(
 
 def collect(sources: Sources, out: Exposition) -> None:
     """Add what the dispatcher has counted; of APIs that were asked for."""
+    produce = sources.dispatcher.apis.get(PRODUCE)
+    out.add(EXPIRED_PRODUCES, 0 if produce is None else produce.requests.errors[ErrorCode.REQUEST_TIMED_OUT])
     for api in list(sources.dispatcher.apis.values()):
         requests = api.requests
         if not any(requests.by_version):

@@ -206,6 +206,9 @@ class Fetch(Protocol):
     cold: list[ColdRead]
     """What the last attempt left out because it is not in memory."""
 
+    def expired(self) -> None:
+        """It has waited for as long as its client wants to: counted."""
+
     def is_enough(self, changed: Collection[HostedPartition]) -> bool | Awaitable[bool]:
         """Look at the partitions that have changed: is there enough by now, or something to be told at once?
 
@@ -263,7 +266,7 @@ class DelayedFetch:
         self._check_at = 0.0
         self._pause_s = SHORTEST_PAUSE_S
         self._scheduled: asyncio.Handle | None = None
-        self._timer = self._loop.call_later(max_wait_ms / 1000, self.end)
+        self._timer = self._loop.call_later(max_wait_ms / 1000, self._expire)
         self.reply = Reply()
         """The answer; given by what the loop calls."""
         self.reply.add_done_callback(self._leave)
@@ -310,6 +313,10 @@ class DelayedFetch:
         if look.result():
             self._try(final=True)
         self._go_on()
+
+    def _expire(self) -> None:
+        self._fetch.expired()
+        self.end()
 
     def end_soon(self) -> None:
         """Answer with what there is, as soon as the loop comes to it."""

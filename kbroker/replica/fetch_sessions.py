@@ -215,7 +215,14 @@ class FetchSessions:
         """In order of last use, the least recent first."""
         self._held: Counter[int | None] = Counter()
         """Partitions in the sessions of each follower, and in those of all consumers together (None)."""
+        self.evictions = 0
+        """Sessions that went as others needed their place."""
         self._next_id = next_id
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions all sessions have."""
+        return sum(list(self._held.values()))
 
     def open(
         self,
@@ -312,7 +319,7 @@ class FetchSessions:
             return False
         oldest = next(iter(self.sessions.values()))
         if now_ms - oldest.last_used_ms > EVICTION_MS and self._has_room(follower, size, oldest):
-            self._close(oldest.id)
+            self._evict(oldest.id)
             return True
         evictable = [
             session
@@ -326,14 +333,14 @@ class FetchSessions:
             or not self._has_room(follower, size, least)
         ):
             return False
-        self._close(least.id)
+        self._evict(least.id)
         return True
 
     def _end_former(self, follower: int, size: int) -> None:
         """End sessions of a follower, those used least recently, until another one of this size is not too much."""
         its = [session for session in self.sessions.values() if session.follower == follower]
         while its and (len(its) >= MOST_SESSIONS_OF_A_FOLLOWER or not self._has_room(follower, size)):
-            self._close(its.pop(0).id)
+            self._evict(its.pop(0).id)
 
     def _has_room(self, follower: int | None, size: int, without: FetchSession | None = None) -> bool:
         """Whether so many partitions more may be kept, when a session goes."""
@@ -345,6 +352,10 @@ class FetchSessions:
         """Keep it, as the one that was used last."""
         self.sessions[session.id] = session
         self._held[session.follower] += len(session.targets)
+
+    def _evict(self, session_id: int) -> None:
+        self.evictions += 1
+        self._close(session_id)
 
     def _close(self, session_id: int) -> None:
         """Forget a session, if it is there: before its partitions become others, or for good."""

@@ -314,6 +314,13 @@ class PartitionFetch:
         # follower goes on with its other partitions, and comes back to this one soon.
         return self._parameters.is_follower or answer.error_code not in UNKNOWN_TOPIC_ERRORS
 
+    def expired(self) -> None:
+        """See delayed.Fetch."""
+        if self._parameters.is_follower:
+            self._replicas.totals.expired_follower_fetches += 1
+        else:
+            self._replicas.totals.expired_consumer_fetches += 1
+
     def _count(self, answers: Answers, sent: int) -> None:
         """Count what is sent, and what of it goes to throttled replicas, in sync or not."""
         if not self._parameters.is_follower:

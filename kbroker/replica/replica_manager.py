@@ -52,6 +52,7 @@ from kbroker.segment.producer_state import NOT_ASKED_FOR, Verification
 if TYPE_CHECKING:
     from kbroker.config.broker_config import BrokerConfig
     from kbroker.replica.log_care import LogCare
+    from kbroker.replica.replication import Followed
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +83,8 @@ class ReplicationPort(Protocol):
     async def release(self, partitions: Iterable[HostedPartition]) -> None:
         """Stop fetching these; return when no worker thread changes their logs any more."""
 
-    def lag(self) -> tuple[int, int]:
-        """Return the messages that the slowest replica here lacks, and how many were given up after errors."""
+    def followed(self) -> list[Followed]:
+        """Return what is known of each replica here that follows; may be called by any thread."""
 
     async def redistribute(self) -> None:
         """Take over a changed `num.replica.fetchers`."""

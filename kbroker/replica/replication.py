@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from kbroker.replica.fetcher import FetchedPartition
@@ -22,6 +22,19 @@ if TYPE_CHECKING:
     from kbroker.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
+
+
+class Followed(NamedTuple):
+    """A replica that follows."""
+
+    hosted: HostedPartition
+    leader: int
+    fetcher: int
+    """Number of the connection to that leader."""
+    lag: int | None
+    """Messages up to the leader's high watermark, as last heard, that it lacks; None: nothing was heard."""
+    is_given_up: bool
+    """After an error; it follows nobody any more."""
 
 
 class Replication:
@@ -74,13 +87,19 @@ class Replication:
         if known is not None:
             known[0].remove(known[1])
 
-    def lag(self) -> tuple[int, int]:
-        """Return the messages that the slowest replica here lacks, and how many replicas were given up after errors."""
-        lag = failed = 0
-        for hosted, (fetcher, fetched) in list(self._fetched.items()):
-            lag = max(lag, fetched.leader_high_watermark - hosted.log.log_end_offset)
-            failed += not fetcher.is_fetched(fetched)
-        return lag, failed
+    def followed(self) -> list[Followed]:
+        """Return what is known of each replica here that follows; may be called by any thread."""
+        numbers = {fetcher: number for (_, number), fetcher in list(self._fetchers.items())}
+        return [
+            Followed(
+                hosted,
+                fetcher.leader,
+                numbers.get(fetcher, 0),
+                None if (known := fetched.leader_high_watermark) < 0 else max(known - hosted.log.log_end_offset, 0),
+                not fetcher.is_fetched(fetched),
+            )
+            for hosted, (fetcher, fetched) in list(self._fetched.items())
+        ]
 
     async def release(self, partitions: Iterable[HostedPartition]) -> None:
         """Stop fetching these; returns when no worker thread changes their logs any more."""

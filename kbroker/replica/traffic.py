@@ -49,7 +49,16 @@ class Traffic:
 class Totals:
     """The counters of a broker that no topic has."""
 
-    __slots__ = ("failed_isr_updates", "gone", "isr_expands", "isr_shrinks", "replicated_in", "replicated_out")
+    __slots__ = (
+        "expired_consumer_fetches",
+        "expired_follower_fetches",
+        "failed_isr_updates",
+        "gone",
+        "isr_expands",
+        "isr_shrinks",
+        "replicated_in",
+        "replicated_out",
+    )
 
     def __init__(self) -> None:
         self.gone = Traffic()
@@ -62,3 +71,6 @@ class Totals:
         """Changes of ISRs that leaders here asked for."""
         self.isr_expands = 0
         self.failed_isr_updates = 0
+        self.expired_consumer_fetches = 0
+        """Fetches that found too little for as long as they were to wait."""
+        self.expired_follower_fetches = 0

@@ -9,15 +9,18 @@ from types import SimpleNamespace
 from kbroker.handlers.produce import produce
 from kbroker.metrics import replicas
 from kbroker.protocol.errors import ErrorCode
+from kbroker.replica.replication import Replication
 from kbroker.segment.cleaner import LogCleaner
 from tests.fixtures.copies import Copies, until
 from tests.fixtures.data_path import TOPIC, Played, one_batch
+from tests.kbroker.handlers.test_fetch import ask, fetch_request
 from tests.kbroker.handlers.test_produce import request_for
 from tests.kbroker.metrics.scraping import collected, sources_of
-from tests.segment.batches import NOW
+from tests.segment.batches import NOW, batch
 from tests.segment.test_cleaner import managed
 
 MANAGER = "kafka_server_replicamanager_"
+PURGATORY = "kafka_server_delayedoperationpurgatory_"
 
 
 async def test_partitions_that_lack_replicas_are_counted_by_how_bad_it_is(tmp_path: Path) -> None:
@@ -102,6 +105,75 @@ async def test_the_lag_of_followers_and_what_is_replicated_are_told(copies: Copi
     found = collected(replicas.collect, sources_of(follower))
     assert found.value("kafka_server_replicafetchermanager_maxlag", clientId="Replica") == 0
     assert found.value("kafka_server_replicafetchermanager_failedpartitionscount", clientId="Replica") == 0
+    labels = {"clientId": "ReplicaFetcherThread-0-1", "topic": TOPIC, "partition": "0"}
+    assert found.value("kafka_server_fetcherlagmetrics_consumerlag", **labels) == 0
+    replication = follower.replicas.replication
+    assert isinstance(replication, Replication)
+    ((_, fetched),) = replication._fetched.values()
+    fetched.leader_high_watermark = 5
+    found = collected(replicas.collect, sources_of(follower))
+    assert found.value("kafka_server_fetcherlagmetrics_consumerlag", **labels) == 3
+    assert found.value("kafka_server_replicafetchermanager_maxlag", clientId="Replica") == 3
+    fetched.leader_high_watermark = -1
+    found = collected(replicas.collect, sources_of(follower))
+    assert found.find("kafka_server_fetcherlagmetrics_consumerlag") == [], "unknown is not 0"
+
+
+async def test_what_waits_is_counted_as_requests_and_as_places(played: Played) -> None:
+    await played.lead([0, 1], replicas=(1, 2))
+    waiting = produce(played.services, played.ctx(9), request_for((0, one_batch()), (1, one_batch()), acks=-1))
+    fetching = ask(played, fetch_request((0, 0), (1, 0), max_wait_ms=60_000))
+    found = collected(replicas.collect, sources_of(played))
+    for operation in ("Produce", "Fetch"):
+        counts = [
+            found.value(f"{PURGATORY}{name}", delayedOperation=operation)
+            for name in ("purgatorysize", "numdelayedoperations")
+        ]
+        assert counts == [2, 1]
+    for each in (waiting, fetching):
+        each.cancel()  # type: ignore[union-attr]
+
+
+async def test_fetches_that_found_too_little_are_counted_by_who_asked(played: Played) -> None:
+    await played.lead(replicas=(1, 2))
+    for _ in range(2):
+        await asyncio.wait_for(ask(played, fetch_request((0, 0), max_wait_ms=1)), 20)
+    await asyncio.wait_for(ask(played, fetch_request((0, 0), max_wait_ms=1, replica_id=2, current_leader_epoch=0)), 20)
+    found = collected(replicas.collect, sources_of(played))
+    expired = "kafka_server_delayedfetchmetrics_expires_total"
+    assert [found.value(expired, fetcherType=each) for each in ("consumer", "follower")] == [2, 1]
+
+
+async def test_a_partition_with_a_transaction_that_nobody_ends_is_counted(played: Played) -> None:
+    await played.lead()
+    hosted = played.replicas.replica(TOPIC, 0)
+    assert hosted is not None
+    written = batch(timestamp=1_000, producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    hosted.log.append_as_leader(written, 0, played.now)
+
+    def late() -> float:
+        found = collected(replicas.collect, sources_of(played))
+        return found.value(MANAGER + "partitionswithlatetransactionscount")
+
+    longest = played.config.transaction_max_timeout_ms + replicas.LATE_MS
+    played.now = 1_000 + longest
+    assert late() == 0
+    played.now += 1
+    assert late() == 1
+    await played.lead(leader=2, leader_epoch=1, partition_epoch=1, replicas=(1, 2), is_new=False)
+    assert late() == 0, "its leader says so"
+
+
+async def test_fetch_sessions_are_counted_with_their_partitions(played: Played) -> None:
+    await played.lead([0, 1])
+    ask(played, fetch_request((0, 0), (1, 0), session=(0, 0)))
+    found = collected(replicas.collect, sources_of(played))
+    names = (
+        "numincrementalfetchsessions",
+        "numincrementalfetchpartitionscached",
+        "incrementalfetchsessionevictions_total",
+    )
+    assert [found.value(f"kafka_server_fetchsessioncache_{name}") for name in names] == [1, 2, 0]
 
 
 async def test_changes_of_isrs_are_counted_by_their_direction(copies: Copies) -> None:

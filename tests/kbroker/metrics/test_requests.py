@@ -32,6 +32,17 @@ def test_fetches_are_told_in_three_ways_and_silent_apis_not_at_all(played: Playe
     assert found.find(PREFIX + "requests_total", request="Metadata") == []
 
 
+def test_what_replicas_did_not_copy_in_time_is_told(played: Played) -> None:
+    expired = "kafka_server_delayedproducemetrics_expires_total"
+    produces = ApiRequests("Produce", 12)
+    apis: dict[int, SimpleNamespace] = {}
+    sources = sources_of(played, dispatcher=SimpleNamespace(apis=apis))
+    assert collected(requests.collect, sources).value(expired) == 0
+    apis[0] = SimpleNamespace(requests=produces)
+    produces.errors[ErrorCode.REQUEST_TIMED_OUT] += 2
+    assert collected(requests.collect, sources).value(expired) == 2
+
+
 def test_sum_and_count_of_the_times_never_fall_while_requests_wait_for_their_answers(played: Played) -> None:
     fetches = ApiRequests("Fetch", 18)
     sources = sources_of(played, dispatcher=SimpleNamespace(apis={1: SimpleNamespace(requests=fetches)}))

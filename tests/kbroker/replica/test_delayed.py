@@ -181,6 +181,10 @@ class Played:
         self.enough_at = enough_at
         self.looks: list[list[Any]] = []
         self.cold: list[Any] = []
+        self.expiries = 0
+
+    def expired(self) -> None:
+        self.expiries += 1
 
     def is_enough(self, changed: Any) -> bool:
         self.looks.append(list(changed))
@@ -235,6 +239,7 @@ async def test_when_its_time_is_over_a_fetch_is_answered_in_any_case() -> None:
     delayed.touch(watched)
     assert await asyncio.wait_for(delayed.reply, 20) == "what there is"
     assert len(fetch.looks) == 1
+    assert fetch.expiries == 1
 
 
 async def test_a_failing_look_is_the_answer() -> None:

@@ -162,6 +162,7 @@ def test_a_full_cache_evicts_the_unused_then_the_less_valuable() -> None:
     assert opened(cache, request(0, 0, (0, 0)), follower=2, now=10).session_id == 2
     assert opened(cache, request(0, 0, (0, 0), (1, 0)), now=EVICTION_MS + 10).session_id == 0
     assert opened(cache, request(0, 0, (0, 0)), now=EVICTION_MS + 11).session_id == 3
+    assert (cache.evictions, cache.partition_count) == (2, 1)
 
 
 def test_a_topic_id_unknown_today_is_resolved_later() -> None:
