@@ -34,6 +34,11 @@ SECRETS = ("password", "jaas", "keystore.key", "keystore_key", "certificates", "
 WITHOUT_CLIENTS = ("dev", "start", "zookeeper", "jvm", "log", "help", "completion")
 """Commands that reach no cluster."""
 
+WITH_CLIENTS_OF_OTHERS = ("verify",)
+"""Settings may be theirs."""
+
+BOOTSTRAP = ("bootstrap", "bootstrap.servers")
+
 _chosen: dict[str, str] = {}
 _on_the_line: set[str] = set()
 """What the command line itself says, in the words of its own options."""
@@ -66,27 +71,40 @@ def take_settings(words: Sequence[str]) -> list[str]:
             texts.append(word[2:])
         else:
             rest.append(word)
+    judged = command_in(words) not in WITH_CLIENTS_OF_OTHERS
     if profile is not None:
         _chosen.update(read_profile(profile))
+        _check(_chosen if judged else {}, f"--profile {profile}")
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             shown = text if not any(each in text.lower() for each in SECRETS) else "this"
             raise typer.BadParameter(f"{shown!r} is not KEY=VALUE", param_hint="-X")
         _chosen[key.strip()] = value.strip()
+        _check({key.strip(): value.strip()} if judged else {}, "-X")
     return rest
+
+
+def _check(settings: Mapping[str, str], hint: str) -> None:
+    """Refuse what no client takes, whichever of them the command has: a profile is for all commands."""
+    for key, value in settings.items():
+        if key in BOOTSTRAP:
+            continue
+        from kbroker.client.client_config import AdminConfig, ConsumerConfig, ProducerConfig
+        from kbroker.client.settings import text_problem
+
+        problem = text_problem((AdminConfig, ProducerConfig, ConsumerConfig), key, value)
+        if problem is not None:
+            raise typer.BadParameter(problem, param_hint=hint)
 
 
 def client_settings() -> dict[str, str]:
     """Return the settings for clients, without the bootstrap brokers."""
-    return {key: value for key, value in _chosen.items() if key not in ("bootstrap", "bootstrap.servers")}
+    return {key: value for key, value in _chosen.items() if key not in BOOTSTRAP}
 
 
 def settings_for(client: Literal["admin", "producer", "consumer"]) -> dict[str, str]:
-    """Return the settings without those that only the other clients take: a profile is for all commands.
-
-    What no client takes is left in, so that it is refused.
-    """
+    """Return the settings without those that only the other clients take: a profile is for all commands."""
     chosen = client_settings()
     if not chosen:
         return chosen

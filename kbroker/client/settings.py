@@ -8,7 +8,7 @@ Names are keyword arguments in snake_case; Kafka's dotted names and values as te
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kbroker.client.errors import ConfigurationError
@@ -88,12 +88,36 @@ def check_settings(config: Any) -> None:
             raise ConfigurationError(f"{each.name}={value!r}: allowed is {each.check.text}")
 
 
-def _unknown(config_type: type, option: str, name: str, known: list[str]) -> str:
+def text_problem(config_types: Iterable[type], option: str, text: str) -> str | None:
+    """Return what is wrong with a setting that was given as text, in dotted names; None where a client takes it so."""
+    name = setting_name(option)
+    known = {each.name: each for config_type in config_types for each in settings_of(config_type)}
+    found = known.get(name)
+    if found is None:
+        nearest = [known[each].kafka_name for each in _nearest(name, known)]
+        why = INSTEAD.get(name) or (f"did you mean {nearest[0]}?" if nearest else "docs/client-settings.md lists them")
+        return f"no client has the setting {option}: {why}"
+    try:
+        value = _parsed(option, text, found)
+    except ConfigurationError as error:
+        return str(error)
+    # Of some names clients make capitals themselves.
+    spellings = (value, value.upper()) if isinstance(value, str) else (value,)
+    if found.check is None or None in map(found.check.problem, spellings):
+        return None
+    return f"{option}={'…' if found.is_secret else text}: allowed is {found.check.text}"
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
     import difflib
 
+    return difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+
+
+def _unknown(config_type: type, option: str, name: str, known: list[str]) -> str:
     if name in INSTEAD:
         return f"{config_type.__name__.removesuffix('Config')} has no argument {option!r}: {INSTEAD[name]}"
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    nearest = _nearest(name, known)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; known are {', '.join(sorted(known))}"
     return f"{config_type.__name__.removesuffix('Config')} has no argument {option!r}{hint}"
 
