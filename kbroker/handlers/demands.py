@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from copy import copy
 from functools import partial
 from operator import attrgetter
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.refusals import blank, refusal
@@ -148,6 +149,8 @@ class Asked:
 Steps = Generator[None, None, None]
 Demand = Callable[[Asked], "Steps | None"]
 Condition = Callable[[Asked], bool]
+LongCondition = Callable[[Asked], "bool | Generator[None, None, bool]"]
+"""Where a request is large it may be decided in turns."""
 Quick = Callable[["Everything", Any], bool]
 """(authority, request) -> whether it is known already that nothing is to be refused. Hot APIs' demands have one."""
 
@@ -223,7 +226,7 @@ def inside(what: str) -> Demand:
 
 
 def when(
-    condition: Condition, demand: Demand, otherwise: Demand | None = None, *, only_with: str | None = None
+    condition: LongCondition, demand: Demand, otherwise: Demand | None = None, *, only_with: str | None = None
 ) -> Demand:
     """Demand this where the condition is true, else the other, if there is one.
 
@@ -232,8 +235,15 @@ def when(
     assert only_with is None or otherwise is None
 
     def choose(asked: Asked) -> Steps | None:
-        chosen = demand if condition(asked) else otherwise
-        return None if chosen is None else chosen(asked)
+        told = condition(asked)
+        return choose_in_turns(asked, told) if isinstance(told, GeneratorType) else chosen(asked, told)
+
+    def choose_in_turns(asked: Asked, deciding: Generator[None, None, bool]) -> Steps:
+        yield from chosen(asked, (yield from deciding)) or ()
+
+    def chosen(asked: Asked, is_true: object) -> Steps | None:
+        one = demand if is_true else otherwise
+        return None if one is None else one(asked)
 
     choose.only_with = only_with  # type: ignore[attr-defined]
     return choose

@@ -25,7 +25,7 @@ from kbroker.protocol.records.batch import (
 from kbroker.protocol.records.compression import CompressionType
 from kbroker.replica.appending import Outcome
 from kbroker.replica.delayed import DelayedAnswer
-from kbroker.replica.turns import finished, in_turns, portions
+from kbroker.replica.turns import at_once, finished, in_turns, portions
 from kbroker.replica.verification import APPENDED_AT_ONCE, MOST_AT_ONCE, ProducedTransaction
 from kbroker.segment.validator import RecordErrors
 
@@ -57,13 +57,21 @@ PartitionProduceResponse = ProduceResponse.PartitionProduceResponse
 TopicProduceResponse = ProduceResponse.TopicProduceResponse
 
 
-def _is_transactional(asked: Asked) -> bool:
+def _is_transactional(asked: Asked) -> bool | Generator[None, None, bool]:
     """Whether there are records that say they are of a transaction, whoever's, and its id is told."""
-    return asked.request.transactional_id is not None and any(
-        data.records and says_transactional(data.records)
-        for topic in asked.request.topic_data
-        for data in topic.partition_data
-    )
+    if asked.request.transactional_id is None:
+        return False
+    steps = _any_transactional(asked.request)
+    return steps if asked.ctx.is_large else at_once(steps)
+
+
+def _any_transactional(request: ProduceRequest) -> Generator[None, None, bool]:
+    for topic in request.topic_data:
+        for portion in portions(topic.partition_data):
+            if any(data.records and says_transactional(data.records) for data in portion):
+                return True
+            yield
+    return False
 
 
 @handles(
@@ -81,14 +89,14 @@ def produce(
         refused = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
     elif services.replicas.is_leadership_unproven():
         refused = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker stood still and may lead no more")
-    transaction = None
-    if request.transactional_id is not None and refused is None:
-        transaction, refused = _transaction(services, request, ctx.api_version)
     batches = 0
     for topic in request.topic_data:
         batches += len(topic.partition_data) or 1  # one without any has its answer all the same
     if batches > MOST_AT_ONCE:
-        return in_turns(_append_in_turns(services, ctx, request, refused, transaction))
+        return in_turns(_append_in_turns(services, ctx, request, refused))
+    transaction = None
+    if request.transactional_id is not None and refused is None:
+        transaction, refused = at_once(_transaction(services, request, ctx.api_version))
     answer = DelayedAnswer(request.timeout_ms, lambda results: _answer(services, ctx, request, results))
     for topic in request.topic_data:
         _append(services, ctx, request, topic.name, topic.partition_data, answer, refused, transaction)
@@ -97,11 +105,12 @@ def produce(
     if answer.future is None:
         return _answer(services, ctx, request, answer.results)
     if answer.future.done():  # verified here, where the transaction is coordinated
-        at_once: ProduceResponse | None = answer.future.result()
-        return at_once
+        known: ProduceResponse | None = answer.future.result()
+        return known
     if not answer.needs_request:
         ctx.may_be_overtaken = True
-        _let_go_of_records(request)
+        for topic in request.topic_data:
+            _let_go_of_records(topic.partition_data)
     elif transaction is not None:  # another broker is asked, or a record is written that lets partitions take part
         _let_overtake_once_verified(ctx, request, answer, transaction)
     return answer.future
@@ -118,15 +127,15 @@ def _let_overtake(ctx: RequestContext, request: ProduceRequest, answer: DelayedA
     """All is in the logs, or refused, after a while: only replication is waited for."""
     assert answer.future is not None
     if ctx.late is None and not answer.needs_request and not answer.future.done():
-        _let_go_of_records(request)
+        for topic in request.topic_data:
+            _let_go_of_records(topic.partition_data)
         ctx.let_overtake()
 
 
-def _let_go_of_records(request: ProduceRequest) -> None:
+def _let_go_of_records(partition_data: Sequence[ProduceRequest.PartitionProduceData]) -> None:
     """They are in the logs: the frame's memory may serve others."""
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            data.records = None
+    for data in partition_data:
+        data.records = None
 
 
 def _append_in_turns(
@@ -134,9 +143,11 @@ def _append_in_turns(
     ctx: RequestContext,
     request: ProduceRequest,
     refused: KafkaError | None,
-    transaction: ProducedTransaction | None,
 ) -> Generator[None, None, Awaitable[ProduceResponse | None]]:
     """Append very many batches; each is a matter of some ten microseconds."""
+    transaction = None
+    if request.transactional_id is not None and refused is None:
+        transaction, refused = yield from _transaction(services, request, ctx.api_version)
     answer = DelayedAnswer(request.timeout_ms, lambda results: results)
     answer.hold()
     for topic in request.topic_data:
@@ -149,7 +160,10 @@ def _append_in_turns(
     answer.release()
     if not answer.needs_request:
         ctx.may_be_overtaken = True  # looked at if this has taken no more than one turn
-        _let_go_of_records(request)
+        for topic in request.topic_data:
+            for portion in portions(topic.partition_data):
+                _let_go_of_records(portion)
+                yield
     return _answer_later(services, ctx, request, answer)
 
 
@@ -216,15 +230,18 @@ def is_transactional(records: Any) -> bool:
 
 def _transaction(
     services: Services, request: ProduceRequest, version: int
-) -> tuple[ProducedTransaction | None, KafkaError | None]:
+) -> Generator[None, None, tuple[ProducedTransaction | None, KafkaError | None]]:
     """Return what verifies the request's partitions, if that has to be; or why the request is refused."""
     assert request.transactional_id is not None
-    producers = {
-        PRODUCER.unpack_from(data.records, PRODUCER_POSITION)
-        for topic in request.topic_data
-        for data in topic.partition_data
-        if data.records and is_transactional(data.records)
-    }
+    producers: set[tuple[int, int]] = set()
+    for topic in request.topic_data:
+        for portion in portions(topic.partition_data):
+            producers.update(
+                PRODUCER.unpack_from(data.records, PRODUCER_POSITION)
+                for data in portion
+                if data.records and is_transactional(data.records)
+            )
+            yield
     if not producers:
         return None, None
     if len(producers) > 1:

@@ -26,7 +26,7 @@ def error_counter(response: type[Message]) -> Callable[[Any, Errors], None]:
 
 
 def error_counter_in_steps(response: type[Message]) -> Callable[[Any, Errors], Iterator[None]]:
-    """Return what counts those of a large answer and yields now and then."""
+    """Return what counts those of a large answer and yields after each element."""
     count: Callable[[Any, Errors], Iterator[None]] = _compiled(response, in_steps=True)
     return count
 
@@ -56,6 +56,6 @@ def _lines(struct: type[Struct], name: str, depth: int, *, in_steps: bool) -> li
                     f"{indent}    for {element} in {place} or ():",
                 ]
                 found += inner
-                if in_steps and depth == 1:
+                if in_steps:
                     found.append(f"{indent}        yield")
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +27,7 @@ from kbroker.protocol.messages.groups import (
 )
 from kbroker.protocol.messages.metadata import UpdateFeaturesRequest
 from kbroker.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from kbroker.protocol.messages.security import (
     AlterUserScramCredentialsRequest,
@@ -41,8 +42,15 @@ from kbroker.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
+from kbroker.protocol.records.batch import (
+    ATTRIBUTES_POSITION,
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_POSITION,
+    TRANSACTIONAL_BIT,
+)
 from kbroker.protocol.schema import schema_of
-from kbroker.replica.turns import PORTION
+from kbroker.replica.turns import PORTION, in_turns
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
 from kbroker.security.authorizer import EVERYTHING
 from kbroker.security.quotas import Entity
@@ -285,6 +293,56 @@ async def test_very_many_partitions_of_one_topic_join_a_transaction_in_turns(
     assert len(topics[0].results_by_partition) == MANY
     assert max(watched.looked_at.values()) <= 3 * PORTION
     assert most_verified <= PORTION
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+async def test_very_many_batches_of_one_topic_are_looked_at_in_turns(
+    is_transactional: bool, watched: type[Watched], short_turns: None
+) -> None:
+    load_all()
+    records = bytearray(HEADER_SIZE)
+    records[MAGIC_POSITION] = MAGIC
+    data = [ProduceRequest.PartitionProduceData(index=0, records=records) for _ in range(MANY)]
+    if is_transactional:
+        last = records.copy()
+        last[ATTRIBUTES_POSITION] = TRANSACTIONAL_BIT
+        data[-1].records = last
+    topic = ProduceRequest.TopicProduceData(name="t", partition_data=watched(data))
+    request = ProduceRequest(transactional_id="id", acks=1, timeout_ms=1, topic_data=[topic])
+    asked_for: list[str] = []
+    verified: list[Any] = []
+
+    def may(operation: AclOperation, resource: AclResource, name: str, *_: Any) -> bool:
+        asked_for.append(name)
+        return True
+
+    def produced_transaction(*asked: Any) -> Any:
+        verified.append(asked)
+        return SimpleNamespace(ask=lambda: None, look=lambda: None, then=None)
+
+    handling = HANDLERS[schema_of(ProduceRequest).api_key]
+    context: Any = SimpleNamespace(
+        api_version=11, is_large=True, received_at=0, client_id="c", may_be_overtaken=False, late=True, api_key=0
+    )
+    replicas = SimpleNamespace(
+        is_leadership_unproven=lambda: False,
+        append=lambda *asked, **how: asked[5].results.append(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)),
+        traffic={},
+        produced_transaction=produced_transaction,
+    )
+    services: Any = SimpleNamespace(replicas=replicas)
+
+    def work() -> Generator[None, None, Any]:
+        steps = together(handling.demands)(Asked(services, context, request, SimpleNamespace(may=may)))  # type: ignore[arg-type]
+        assert steps is not None
+        yield from steps
+        return handling.handler(services, context, request)
+
+    answer: Any = await in_turns(work())
+    assert len(answer.responses[0].partition_responses) == MANY
+    assert asked_for == (["id", "t"] if is_transactional else ["t"])
+    assert len(verified) == is_transactional
+    assert max(watched.looked_at.values()) <= 3 * PORTION
 
 
 async def test_a_thread_sorts_very_many_filters_by_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:

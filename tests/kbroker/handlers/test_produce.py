@@ -107,7 +107,7 @@ async def test_a_transactional_batch_needs_its_transactional_id(played: Played) 
 
 def test_the_mark_of_a_transaction_demands_its_id_whoever_the_producer_is() -> None:
     def asked(request: ProduceRequest) -> Any:
-        return SimpleNamespace(request=request)
+        return SimpleNamespace(request=request, ctx=SimpleNamespace(is_large=False))
 
     marked, plain = one_batch(), one_batch()
     marked[22] |= 0x10  # and no producer id
@@ -409,7 +409,8 @@ async def test_very_many_batches_are_answered_in_portions(played: Played, steps:
     batches = 5 * PORTION
     request = request_for(*((each, one_batch()) for each in range(batches)))
     response = await in_the_end(produce(played.services, played.ctx(11), request))
-    assert steps == [batches / APPENDED_AT_ONCE, batches / PORTION]
+    in_portions = batches / PORTION
+    assert steps == [batches / APPENDED_AT_ONCE + in_portions, in_portions], "appended, let go of, and answered"
     assert [each.index for each in answers_of(response)] == list(range(batches))
     assert [each.error_code for each in answers_of(response)] == [0] + [3] * (batches - 1)
 

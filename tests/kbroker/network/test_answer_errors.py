@@ -55,13 +55,14 @@ def test_arrays_that_are_null_or_encoded_already_are_left_alone() -> None:
     assert errors == {MOVED: 1}
 
 
-def test_in_steps_the_same_are_found_a_topic_at_a_time() -> None:
+def test_in_steps_the_same_are_found_a_partition_at_a_time() -> None:
     errors: Counter[ErrorCode] = Counter()
-    steps = error_counter_in_steps(ProduceResponse)(produced(NOT_LEADER), errors)
-    next(steps)
-    assert errors == {NOT_LEADER: 1}
+    steps = error_counter_in_steps(ProduceResponse)(produced(NOT_LEADER, NOT_LEADER), errors)
+    for found in (1, 2):
+        next(steps)
+        assert errors == {NOT_LEADER: found}
     assert list(steps)
-    assert errors == {NOT_LEADER: 2}
+    assert errors == {NOT_LEADER: 4}
 
 
 def test_every_answer_can_be_looked_at() -> None:
