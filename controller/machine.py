@@ -134,7 +134,7 @@ class Machine:
     # --- failover ---
 
     def _elected(self, event: events.ControllerElected) -> Steps[None]:
-        """Take the cluster over as ZooKeeper describes it, then tell all brokers (controller.md, section 3)."""
+        """Take the cluster over as ZooKeeper describes it, then tell all brokers (Kafka's `onControllerFailover`)."""
         state, snapshot = self.state, event.snapshot
         state.epoch = event.epoch
         state.brokers.update(self._brokers.reachable(snapshot.brokers))

@@ -1,4 +1,4 @@
-"""Small text files that survive a restart (storage.md 1 and 2).
+"""Small text files that survive a restart.
 
 recovery-point-offset-checkpoint        0                   version
 log-start-offset-checkpoint             2                   number of entries

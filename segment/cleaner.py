@@ -30,7 +30,7 @@ _MEGABYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogCleanerSettings:
-    """The broker's keys that concern compaction (names of configs.md in snake_case)."""
+    """The broker's keys that concern compaction (their names in snake_case)."""
 
     log_cleaner_enable: bool = True
     log_cleaner_threads: int = 1

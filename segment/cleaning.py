@@ -1,4 +1,4 @@
-"""One compaction of one log (storage.md 11): map the keys of its dirty part, then rewrite its segments, group by group.
+"""One compaction of one log: map the keys of its dirty part, then rewrite its segments, group by group.
 
 Reads closed segments without a lock and writes new files beside them; only the exchange takes the log's lock. Nobody
 waits for a compaction, not even who truncates or deletes the log: it notices, at the next chunk or at the exchange, and

@@ -1,4 +1,4 @@
-"""Which log is to be compacted, from where to where, and which segments become one (pure; storage.md 11).
+"""Which log is to be compacted, from where to where, and which segments become one (pure).
 
     clean ......... | dirty .............................. | not cleanable yet
     log start    first dirty                       first uncleanable              log end

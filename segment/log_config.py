@@ -1,4 +1,4 @@
-"""The topic's settings (configs.md 4), each declared once; and what follows from them.
+"""The topic's settings (docs/configuration.md), each declared once; and what follows from them.
 
 A topic's value is its own override, else the broker key's (`broker_key`, first one first), else the default.
 """

@@ -51,7 +51,7 @@ _LEAST_LOADING_THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class LogManagerSettings:
-    """The broker's keys that concern all logs (names of configs.md in snake_case)."""
+    """The broker's keys that concern all logs (their names in snake_case)."""
 
     num_recovery_threads_per_data_dir: int = 1
     log_retention_check_interval_ms: int = 300_000

@@ -1,6 +1,6 @@
 """One .log file with its indexes.
 
-    00000000000000368769.log         batch | batch | batch ...       (storage.md 3)
+    00000000000000368769.log         batch | batch | batch ...
     00000000000000368769.index       sparse: offset -> position      (offset_index.py)
     00000000000000368769.timeindex   sparse: timestamp -> offset     (time_index.py)
     00000000000000368769.txnindex    aborted transactions            (transaction_index.py)
@@ -221,7 +221,7 @@ class LogSegment:
     def should_roll(
         self, config: LogConfig, size: int, max_timestamp: int, last_offset: int, now_ms: int, jitter_ms: int
     ) -> bool:
-        """Whether a chunk that comes now belongs into a new segment (storage.md 8)."""
+        """Whether a chunk that comes now belongs into a new segment (Kafka's `LogSegment.shouldRoll`)."""
         own_size = self.size
         if own_size and own_size > config.segment_bytes - size:
             return True

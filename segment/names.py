@@ -1,4 +1,4 @@
-"""Names of folders and files in a log directory (storage.md 1 and 2).
+"""Names of folders and files in a log directory.
 
 orders-3/00000000000000368769.log        <topic>-<partition>/<20-digit base offset><suffix>
 orders-3.<32 hex>-delete/                 waiting to be removed

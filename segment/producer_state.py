@@ -6,8 +6,8 @@
     producer id int64 | producer epoch int16 | last sequence int32 | last offset int64 | offset delta int32
     | timestamp int64 | coordinator epoch int32 | first offset of the current transaction int64 (-1 none)
 
-Pure but for reading and writing snapshots, which takes and gives bytes. The rules' numbers in comments are those of
-groups-and-transactions.md, section 6; KIP-98 explains them.
+Pure but for reading and writing snapshots, which takes and gives bytes. The rules are KIP-98's and KIP-890's,
+Kafka's `ProducerAppendInfo` has them, too.
 """
 
 from __future__ import annotations
@@ -235,13 +235,13 @@ class ProducerState:
     def check(
         self, header: BatchHeader, from_client: bool, verified: Verification | None = NOT_ASKED_FOR
     ) -> CachedBatch | None:
-        """Refuse a batch that breaks its producer's order, or return the batch that it repeats (rule 1).
+        """Refuse a batch that breaks its producer's order, or return the batch that it repeats.
 
         `verified`: what `verify` gave for it, or OF_A_RAISED_EPOCH. Changes nothing. Raises KafkaError
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         entry = self.producers.get(header.producer_id)
-        if entry is None:  # rule 5: any sequence of a producer that is unknown here
+        if entry is None:  # any sequence of a producer that is unknown here
             if header.is_transactional:
                 self._check_verified(header, verified)
                 if from_client:
@@ -261,7 +261,7 @@ class ProducerState:
                 return duplicate
         if header.is_transactional and (entry.transaction_first_offset < 0 or header.producer_epoch > entry.epoch):
             self._check_verified(header, verified)
-        if header.producer_epoch < entry.epoch:  # rule 3
+        if header.producer_epoch < entry.epoch:
             raise _too_old(header.producer_id, header.producer_epoch, entry.epoch)
         if header.is_control:
             self._check_ends(entry, header, verified)
@@ -269,7 +269,7 @@ class ProducerState:
         if from_client:
             self._check_earliest(header)
             self._check_sequence(entry, header)
-        if entry.transaction_first_offset >= 0 and not header.is_transactional:  # rule 7
+        if entry.transaction_first_offset >= 0 and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has a transaction open here and sent a batch outside of it",
@@ -280,7 +280,7 @@ class ProducerState:
         """The batch begins a transaction here."""
         if header.is_control or verified is NOT_ASKED_FOR:
             return
-        if verified is None or verified is not self.verifications.get(header.producer_id):  # rule 2
+        if verified is None or verified is not self.verifications.get(header.producer_id):
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"the transaction of producer {header.producer_id} that this batch is part of is over",
@@ -305,7 +305,7 @@ class ProducerState:
     def _check_earliest(self, header: BatchHeader) -> None:
         """A batch that failed on its way to be verified comes again, and before those behind it."""
         verification = self.verifications.get(header.producer_id)
-        if verification is not None and header.base_sequence > verification.lowest_sequence:  # rule 4
+        if verification is not None and header.base_sequence > verification.lowest_sequence:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"sequence {header.base_sequence} of producer {header.producer_id} is not the next:"
@@ -323,7 +323,7 @@ class ProducerState:
             )
 
     def _check_sequence(self, entry: ProducerEntry, header: BatchHeader) -> None:
-        # rule 5 for a new epoch, rule 6 otherwise (0 after a mere marker: no batch of this epoch is known)
+        # A new epoch begins with 0; so does one of which only a marker is known.
         expected = entry.next_sequence if header.producer_epoch == entry.epoch else 0
         if entry.epoch != -1 and header.base_sequence != expected:
             raise KafkaError(

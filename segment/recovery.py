@@ -1,4 +1,4 @@
-"""Open a log after a stop or a crash (storage.md 9), or make a new one.
+"""Open a log after a stop or a crash, or make a new one.
 
 After a clean stop files are believed (and their batches checked when first read, see log_segment.py). After any other
 stop every segment from the one that holds the recovery point on is scanned: sizes, checksums, ascending offsets. Its
@@ -370,7 +370,7 @@ class _Opening:
         self.end = offset
 
     def finish_producers(self, start: int) -> None:
-        """Bring the producer state up to the end (step 6)."""
+        """Bring the producer state up to the end."""
         self.snapshots.remove_above(self.end)
         if self._recovered_to_end:
             self.state.last_snapshot_offset = self.snapshots.offsets[-1] if self.snapshots.offsets else -1

@@ -1,4 +1,4 @@
-"""Which of a log's oldest segments may go (pure; storage.md 10)."""
+"""Which of a log's oldest segments may go (pure)."""
 
 from __future__ import annotations
 

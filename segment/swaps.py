@@ -1,4 +1,4 @@
-"""What a compaction or a deletion had begun when its broker ended, undone or completed (storage.md 9, steps 1 and 2).
+"""What a compaction or a deletion had begun when its broker ended, undone or completed.
 
 .tmp, .deleted, .cleaned    go
 .swap                       replaces the segments of its offsets, the rest of which go with it. One that is damaged

@@ -1,4 +1,4 @@
-"""May this batch be appended, and in which form? (Pure; storage.md 8, leader append, steps 1 to 3.)
+"""May this batch be appended, and in which form? (Pure, as Kafka's `LogValidator`.)
 
 The order of the checks is Kafka's, since the first that fails names the error. All records are walked, in compiled
 code: a batch that says what its records do not bear out would move the log's end, and stop its consumers, for good.

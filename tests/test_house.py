@@ -6,6 +6,7 @@ What linters check (imports between rooms, style, types) isn't repeated here.
 import ast
 import functools
 import gc
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,3 +207,17 @@ def test_a_tests_name_is_a_sentence() -> None:
         if function.name.startswith("test_") and function.name.count("_") < 3
     ]
     assert not short, "\n".join(short)
+
+
+def test_pages_that_code_names_can_be_read_by_who_has_the_repository() -> None:
+    """Tests may write pages of their own."""
+    made = {path.name for folder in (ROOT, ROOT / "docs") for path in folder.glob("*.md")}
+    lost = [
+        f"{path}:{number}: {page}"
+        for path in all_code()
+        if not is_in(path, "tests")
+        for number, line in enumerate((ROOT / path).read_text().splitlines(), 1)
+        for page in re.findall(r"[\w./-]+\.md\b", line)
+        if not (ROOT / page).exists() and page not in made
+    ]
+    assert not lost, "\n".join(lost)

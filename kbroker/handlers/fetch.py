@@ -26,7 +26,7 @@ TopicResponse = FetchResponse.FetchableTopicResponse
 
 @handles(FetchRequest, inside("a session holds topics that its requests do not name"))
 def fetch(services: Services, ctx: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
-    """Read each partition of the request's session; answer at once, or when there is enough (replication.md 4)."""
+    """Read each partition of the request's session; answer at once, or when there is enough (KIP-227)."""
     ctx.ends_with_connection = True
     if ctx.is_large:
         return in_turns(_fetch_many(services, ctx, request))

@@ -49,7 +49,7 @@ DeletedPartition = DeleteRecordsResponse.DeleteRecordsPartitionResult
 def list_offsets(
     services: Services, ctx: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    """Find offsets by timestamp, or one of the special ones (replication.md 9)."""
+    """Find offsets by timestamp, or one of the special ones."""
     return in_turns(_list_offsets(services, ctx.api_version, request))
 
 
@@ -212,7 +212,7 @@ def _hosted(
 def offset_for_leader_epoch(
     services: Services, ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
-    """Say where the leader's records of an epoch end (replication.md 5)."""
+    """Say where the leader's records of an epoch end (KIP-101)."""
     return in_turns(_ends_of_epochs(services, ctx.api_version, request))
 
 

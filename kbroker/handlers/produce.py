@@ -82,7 +82,7 @@ def _any_transactional(request: ProduceRequest) -> Generator[None, None, bool]:
 def produce(
     services: Services, ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
-    """Append each partition's batch; answer at once where every append counts already (replication.md 8)."""
+    """Append each partition's batch; answer at once where every append counts already."""
     acks = request.acks
     refused = None
     if not -1 <= acks <= 1:

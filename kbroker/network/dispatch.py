@@ -1,6 +1,6 @@
 """Find the handler of a request, call it, and turn a refusal into an answer.
 
-What a client gets for what it must not send (apis.md section 3):
+What a client gets for what it must not send:
 
     unknown API key, unsupported version, unparsable header or body   its connection is closed, a log line says why
     ApiVersions of an unknown version                                 ApiVersions v0, error 35, the versions of 18

@@ -402,7 +402,7 @@ class PartitionFetch:
             return self._refusal(target, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _locate(self, target: FetchTarget) -> HostedPartition | ErrorCode:
-        """Return the hosted partition after the checks of replication.md 4, or the error."""
+        """Return the hosted partition after checks of its leader and epoch (KIP-320), or the error."""
         target.hosted = None
         topic = target.topic
         if topic is None:

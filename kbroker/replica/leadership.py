@@ -1,4 +1,4 @@
-"""What the controller orders: lead, follow, stop, delete (controller.md 8). One such request at a time.
+"""What the controller orders: lead, follow, stop, delete. One such request at a time.
 
 Making thousands of logs takes worker threads and small portions, so that the loop goes on serving meanwhile.
 """

@@ -441,7 +441,7 @@ class Partition:
     def isr_refused(
         self, proposal: ProposeIsr, error: ErrorCode, now_ms: int, alive: Container[int]
     ) -> list[Instruction]:
-        """The controller refused AlterPartition for this partition (controller.md 12)."""
+        """The controller refused AlterPartition for this partition."""
         if self.proposed_isr != proposal.isr or proposal.leader_epoch != self.leader_epoch:
             return []
         if error in _BACK_TO_COMMITTED:

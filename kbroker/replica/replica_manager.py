@@ -473,7 +473,7 @@ class ReplicaManager:
         return self._leadership.ordered_epoch
 
     async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int = 7) -> LeaderAndIsrResponse:
-        """Carry out a LeaderAndIsr request: create logs, become leader or follower (controller.md 8)."""
+        """Carry out a LeaderAndIsr request: create logs, become leader or follower."""
         return await self._leadership.become_leader_or_follower(request, version)
 
     async def stop_replicas(self, request: StopReplicaRequest, version: int = 4) -> StopReplicaResponse:
