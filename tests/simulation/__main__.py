@@ -6,15 +6,18 @@ python -m tests.simulation --seconds 60 --seed 7 [--seeds 200] [--jobs 2] [--wit
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import os
 import shutil
+import signal
 import sys
 import time
 from math import isfinite
 from pathlib import Path
 
 LAST_LINES = 40
+DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG: one that hangs ends with this process
 
 
 def main() -> int:
@@ -34,6 +37,7 @@ def main() -> int:
             break
         child = os.fork()
         if child == 0:
+            ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
             gc.disable()  # what is collected when depends on what was there before
             os._exit(play_one(seed, options.seconds, options.folder.resolve() / str(seed)))
         running.add(child)

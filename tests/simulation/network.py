@@ -379,6 +379,9 @@ class Transport(asyncio.Transport):
         """All is on its way at once."""
         return 0
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is no buffer."""
+
     def write(self, data: Any) -> None:
         """Send."""
         if not self._is_closing and data:
