@@ -31,3 +31,7 @@ class BrokerChannels(Protocol):
     def send(self, broker_id: int, request: Any, version: int, on_response: Callable[[Any], None]) -> None:
         """Queue a request (a protocol message); the answer is handed over on the loop. No channel: dropped."""
         ...
+
+    def waiting(self) -> dict[int, int]:
+        """Broker id -> requests that wait to be sent; may be called by any thread."""
+        ...

@@ -23,6 +23,7 @@ from kbroker.controller import events, znodes
 from kbroker.controller.api_calls import ApiCalls
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.controller_store import ElectedController
+from kbroker.controller.event_times import EventTimes
 from kbroker.controller.machine import Machine
 from kbroker.controller.orders import Orders
 from kbroker.controller.ports import BrokerChannels
@@ -69,7 +70,9 @@ class ControllerRunner:
         self._channels = channels
         self._config = config
         self._machine = Machine(broker_id, config, new_topic_id or _random_topic_id)
-        self._queue: asyncio.Queue[Job] = asyncio.Queue()
+        self.times = EventTimes()
+        self._queue: asyncio.Queue[tuple[float, Job]] = asyncio.Queue()
+        """With the time when each came."""
         self._pending: set[object] = set()
         """Readings already in the queue: one is enough, since it happens at its turn."""
         self._topics_changed: set[str] = set()
@@ -120,7 +123,7 @@ class ControllerRunner:
                 if not decided.done():
                     decided.set_result(None)
 
-        self._queue.put_nowait(first_election)
+        self._put(first_election)
         self._loop_task = asyncio.create_task(self._loop(), name="controller")
         await decided
 
@@ -167,6 +170,15 @@ class ControllerRunner:
         """How many leaders this broker, as the controller, has made of replicas that were not in sync."""
         return self._machine.unclean_elections
 
+    @property
+    def waiting_jobs(self) -> int:
+        """How much waits for its turn."""
+        return self._queue.qsize()
+
+    def waiting_orders(self) -> dict[int, int]:
+        """Broker id -> requests that wait to be sent to it."""
+        return self._channels.waiting()
+
     def unclean_election_enabled(self, topic: str) -> None:
         """A dynamic change turned unclean.leader.election.enable on for a topic."""
         self._tell(events.UncleanElectionEnabled(topic))
@@ -184,7 +196,8 @@ class ControllerRunner:
 
     async def _loop(self) -> None:
         while True:
-            job = await self._queue.get()
+            since, job = await self._queue.get()
+            self.times.waited.add((time.monotonic() - since) * 1000)
             try:
                 await self._do(job)
             except (SessionExpired, _TermOver):
@@ -218,7 +231,10 @@ class ControllerRunner:
             self._pending.discard(job)
             await job()
 
-        self._queue.put_nowait(run)
+        self._put(run)
+
+    def _put(self, job: Job) -> None:
+        self._queue.put_nowait((time.monotonic(), job))
 
     def _tell(self, event: events.Event) -> None:
         """Queue an event for the machine; without effect while we are not the controller."""
@@ -229,7 +245,7 @@ class ControllerRunner:
                 await self._process(event)
 
         if term is not None:
-            self._queue.put_nowait(process)
+            self._put(process)
 
     async def _process(self, event: events.Event) -> None:
         """One event and all that follows from it. Whoever asked for it is told when it fails."""
@@ -241,9 +257,11 @@ class ControllerRunner:
         except Exception:
             self.calls.fail(getattr(event, "call", None))
             raise
+        seconds = time.monotonic() - begun
+        self.times.add(event, seconds)
         story = _STORIES.get(type(event))
         if story is not None and has_work:
-            log.info("%s in %.0f ms", story, (time.monotonic() - begun) * 1000)
+            log.info("%s in %.0f ms", story, seconds * 1000)
 
     async def _play(self, event: events.Event) -> bool:
         """Carry out what the machine makes of an event; whether there was anything."""

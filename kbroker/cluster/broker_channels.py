@@ -254,6 +254,10 @@ class BrokerChannels:
         if channel is not None:
             channel.put(_Order(request, version, on_response))
 
+    def waiting(self) -> dict[int, int]:
+        """Broker id -> requests that wait to be sent; may be called by any thread."""
+        return {broker_id: len(channel.queue) for broker_id, channel in list(self._channels.items())}
+
     async def drain(self, timeout: float) -> None:
         """Wait until what is queued for brokers that answer has been answered, `timeout` s at most."""
         deadline = asyncio.get_running_loop().time() + timeout

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kbroker.cluster.metadata_cache import NO_LEADER
 from kbroker.cluster.topic_creation import list_bytes
+from kbroker.controller.runner import ControllerRunner
 from kbroker.controller.state import ControllerState, PartitionStatus
 from kbroker.controller.znodes import PartitionState, ReplicaAssignment
 from kbroker.metrics.exposition import Exposition
@@ -15,6 +16,22 @@ from kbroker.metrics.families import Family, Section
 from kbroker.metrics.replicas import PER_TURN, is_under_replicated
 from kbroker.metrics.sources import Sources
 from kbroker.replica.partition import Role
+
+EVENT_WORDS = {
+    "LeaderElection": "brokers that came or went",
+    "ControllerChange": "taking over",
+    "TopicChange": "topics and partitions that were made",
+    "TopicDeletion": "topics that go",
+    "LogDirChange": "log directories that failed",
+    "IsrChange": "changes of ISRs",
+    "LeaderAndIsrResponseReceived": "what brokers answered",
+    "AlterPartitionReassignment": "moves of replicas",
+    "ManualLeaderBalance": "elections that somebody asked for",
+    "AutoLeaderBalance": "elections of preferred leaders",
+    "ControlledShutdown": "brokers that are about to stop",
+    "UncleanLeaderElectionEnable": "leaders that need not be in sync from now on",
+}
+"""What the controller has to do, by Kafka's word for it."""
 
 _declare = Section("Controller and cluster")
 _controller = "kafka_controller_kafkacontroller_"
@@ -32,6 +49,24 @@ ACTIVE_BROKERS = _declare.gauge(f"{_controller}activebrokercount", "Brokers that
 UNCLEAN = _declare.meter(
     "kafka_controller_controllerstats_uncleanleaderelections", "Leaders that were not in sync: records were lost."
 )
+TO_DELETE = _declare.gauge(f"{_controller}topicstodeletecount", "Topics that are being deleted.")
+NOT_TO_DELETE = _declare.gauge(
+    f"{_controller}topicsineligibletodeletecount",
+    "Those of them that wait: for a broker that is not there, or for the end of a move.",
+)
+EVENT_TIMES = {
+    kind: _declare.summary(
+        f"kafka_controller_controllerstats_{kind.lower()}rateandtimems",
+        f"Milliseconds that the controller needed: {words}.",
+    )
+    for kind, words in EVENT_WORDS.items()
+}
+_events = "kafka_controller_controllereventmanager_"
+EVENT_QUEUE = _declare.gauge(f"{_events}eventqueuesize", "What waits for the controller.")
+EVENT_QUEUE_TIME = _declare.summary(f"{_events}eventqueuetimems", "Milliseconds until its turn.")
+_channels = "kafka_controller_controllerchannelmanager_"
+CHANNEL_QUEUE = _declare.gauge(f"{_channels}queuesize", "Orders that wait to be sent to a broker.", "broker_id")
+CHANNEL_QUEUES = _declare.gauge(f"{_channels}totalqueuesize", "The same, of all brokers.")
 CONTROLLER_ID = _declare.gauge("kafka_server_metadataloader_currentcontrollerid", "Id of the controller, -1 for none.")
 TOPIC_LIST = _declare.gauge(
     "kbroker_zookeeper_topic_list_bytes",
@@ -72,6 +107,7 @@ def collect(sources: Sources, out: Exposition) -> None:
     out.add(TOPICS_REFUSED, services.metadata.topics_refused)
     known = services.metadata.controller_id
     out.add(CONTROLLER_ID, -1 if known is None else known)
+    _controller_at_work(controller, out)
     counts = _counts(controller.state, out) if controller.is_active else (0, 0, 0, 0, 0)
     families = (OFFLINE_PARTITIONS, IMBALANCE, TOPICS, PARTITIONS, ACTIVE_BROKERS)
     for family, count in zip(families, counts, strict=True):
@@ -80,6 +116,19 @@ def collect(sources: Sources, out: Exposition) -> None:
         _cluster(sources, out)
     if services.config.metrics_partitions_enable:
         _led_here(sources, out)
+
+
+def _controller_at_work(controller: ControllerRunner, out: Exposition) -> None:
+    state, waiting = controller.state, controller.waiting_orders()
+    out.add(TO_DELETE, len(state.topics_to_delete))
+    out.add(NOT_TO_DELETE, len(state.deletion_ineligible))
+    for kind, family in EVENT_TIMES.items():
+        out.add_summary(family, controller.times.by_kind[kind])
+    out.add(EVENT_QUEUE, controller.waiting_jobs)
+    out.add_summary(EVENT_QUEUE_TIME, controller.times.waited)
+    for broker_id, count in waiting.items():
+        out.add(CHANNEL_QUEUE, count, str(broker_id))
+    out.add(CHANNEL_QUEUES, sum(waiting.values()))
 
 
 def _counts(state: ControllerState, out: Exposition) -> tuple[int, int, int, int, int]:

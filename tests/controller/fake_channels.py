@@ -37,6 +37,9 @@ class FakeChannels:
         self.sent.append((broker_id, request, version))
         asyncio.get_running_loop().call_soon(lambda: on_response(self._answer(broker_id, request)))
 
+    def waiting(self) -> dict[int, int]:
+        return dict.fromkeys(self.addresses, 0)
+
     def requests_to(self, broker_id: int) -> list[Any]:
         return [request for receiver, request, _ in self.sent if receiver == broker_id]
 

@@ -123,6 +123,13 @@ async def test_a_new_topic_gets_its_states_and_everybody_hears_of_it(start: Star
     await until(lambda: one.channels.leaders.get(2) == {("t", 0): 1, ("t", 1): 2})
     states = await one.session.read_partition_states([TopicPartition("t", 0), TopicPartition("t", 1)])
     assert [(state.leader, state.isr) for state in states.values()] == [(1, (1, 2)), (2, (2, 1))]
+    times = one.runner.times.by_kind
+    await until(lambda: times["LeaderAndIsrResponseReceived"].count == 2)
+    counts = [times[kind].count for kind in ("ControllerChange", "TopicChange")]
+    assert counts == [1, 1]
+    assert times["LeaderElection"].count >= 1
+    assert one.runner.times.waited.count >= 5
+    assert one.runner.waiting_orders() == {1: 0, 2: 0}
 
 
 async def test_added_partitions_are_created(start: StartNode) -> None:
@@ -492,7 +499,7 @@ async def test_answers_that_wait_for_the_controller_let_others_in_between_two() 
             await asyncio.sleep(0)
 
     for _ in range(3):
-        runner._queue.put_nowait(job)
+        runner._put(job)
     loop = asyncio.create_task(runner._loop())
     await other()
     await until(lambda: order.count("controller") == 3)

@@ -133,8 +133,10 @@ async def test_a_request_waits_for_its_broker_to_come(channels: BrokerChannels) 
     channels.send(2, request(1), 5, answers.append)
     await asyncio.sleep(0.3)
     assert answers == []
+    assert channels.waiting() == {2: 1}
     late = Broker(port=port)
     await until(answers, 1)
+    assert channels.waiting() == {2: 0}
     await late.server.stop(0.1)
 
 

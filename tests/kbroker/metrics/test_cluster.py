@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from kbroker.controller import events
+from kbroker.controller.event_times import EventTimes
 from kbroker.controller.state import ControllerState, PartitionStatus
 from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicPartition
 from kbroker.metrics import cluster
@@ -15,7 +17,14 @@ CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
 def controller(is_active: bool, state: ControllerState | None = None) -> Any:
-    return SimpleNamespace(is_active=is_active, unclean_elections=3, state=state or ControllerState())
+    return SimpleNamespace(
+        is_active=is_active,
+        unclean_elections=3,
+        state=state or ControllerState(),
+        times=EventTimes(),
+        waiting_jobs=2,
+        waiting_orders=lambda: {1: 0, 2: 5, 3: 1},
+    )
 
 
 async def test_the_controller_counts_what_is_offline_and_what_others_lead(played: Played) -> None:
@@ -54,6 +63,27 @@ async def test_topics_that_are_being_deleted_are_not_offline(played: Played) -> 
     found = collected(cluster.collect, sources_of(played, controller=controller(True, state)))
     assert found.value(CONTROLLER + "offlinepartitionscount") == 0
     assert found.value(CONTROLLER + "preferredreplicaimbalancecount") == 0
+    names = ("topicstodeletecount", "topicsineligibletodeletecount")
+    assert [found.value(CONTROLLER + name) for name in names] == [1, 0]
+    state.deletion_ineligible.add(TOPIC)
+    found = collected(cluster.collect, sources_of(played, controller=controller(True, state)))
+    assert [found.value(CONTROLLER + name) for name in names] == [1, 1]
+
+
+async def test_what_keeps_the_controller_busy_and_what_waits_for_it_is_told(played: Played) -> None:
+    running = controller(True)
+    running.times.add(events.BrokersListed({}), 0.02)
+    running.times.waited.add(7)
+    found = collected(cluster.collect, sources_of(played, controller=running))
+    stats, manager = "kafka_controller_controllerstats_", "kafka_controller_controllereventmanager_"
+    assert found.value(stats + "leaderelectionrateandtimems_count") == 1
+    assert found.value(stats + "leaderelectionrateandtimems_sum") == 20
+    assert found.value(stats + "controllerchangerateandtimems_count") == 0
+    assert found.value(manager + "eventqueuesize") == 2
+    assert found.value(manager + "eventqueuetimems_sum") == 7
+    channels = "kafka_controller_controllerchannelmanager_"
+    assert found.value(channels + "queuesize", broker_id="2") == 5
+    assert found.value(channels + "totalqueuesize") == 6
 
 
 async def test_brokers_and_topics_are_told_by_the_controller_alone(played: Played) -> None:
