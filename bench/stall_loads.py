@@ -6,8 +6,6 @@ A load is prepared once on a broker, then run several times, each time for some 
 from __future__ import annotations
 
 import asyncio
-import gzip
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,31 +14,53 @@ from typing import Any
 
 from bench.group_members import ClassicGroup
 from bench.peers import Pump, ask, connect, framed
+from bench.stall_requests import (
+    BROKER_RESOURCE,
+    MIB,
+    SET,
+    SNAPPY,
+    TOPIC_RESOURCE,
+    ZSTD,
+    added,
+    batch,
+    changes,
+    commits,
+    committed,
+    coordinators,
+    deletions,
+    elections,
+    empty_pieces,
+    groups,
+    groups_to_delete,
+    long_names,
+    many_batches,
+    metadata_by_name,
+    moves,
+    moves_under_way,
+    offsets,
+    one_resource,
+    topics_settings,
+    topics_to_delete,
+    topics_to_make,
+    transactional_batches,
+    unknown_partitions,
+    verified,
+)
 from bench.systems import System
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
-from kbroker.protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from kbroker.protocol.messages.configs import IncrementalAlterConfigsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
-    DeleteGroupsRequest,
-    DescribeGroupsRequest,
     FindCoordinatorRequest,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
 )
 from kbroker.protocol.messages.metadata import MetadataRequest
-from kbroker.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest
+from kbroker.protocol.messages.offsets import ListOffsetsRequest
 from kbroker.protocol.messages.produce import ProduceRequest
-from kbroker.protocol.messages.reassignments import AlterPartitionReassignmentsRequest, ElectLeadersRequest
-from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
-from kbroker.protocol.records.builder import BatchBuilder
-from kbroker.protocol.records.checksum import crc32c
+from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest
 
-TOPIC_RESOURCE, BROKER_RESOURCE, SET = 2, 4, 0
 HUGE = (1 << 31) - 1
 WIDE_PARTITIONS = 2_000
-GZIP, SNAPPY, ZSTD = 1, 2, 4
-MIB = 1 << 20
 
 PLAIN, SLOW_SYNCS, SLOW_READS = "", "one sync in 20 takes 200 ms", "256 KiB from the disk take 20 ms"
 
@@ -82,14 +102,6 @@ def create(system: System, names: list[str], partitions: int, **configs: str) ->
             for name in names[start : start + 1000]
         ]
         ask(system.port, CreateTopicsRequest(topics=topics, timeout_ms=110_000), 4)
-
-
-def batch(records: int, size: int, compression: int = 0, **producer: Any) -> bytes:
-    """Return a batch of records that hold zeros."""
-    builder = BatchBuilder(records * (size + 64) + 1024, compression)
-    for _ in range(records):
-        builder.append(None, bytes(size), (), 1_700_000_000_000)
-    return bytes(builder.build(**producer))
 
 
 def produce(topic: str, partition: int, records: bytes, acks: int = 1) -> ProduceRequest:
@@ -164,140 +176,23 @@ def repeated(request: Callable[[int], object], version: int, number: int, connec
     return run
 
 
-def metadata_by_name(number: int) -> object:
-    """Ask for topics that are not there."""
-    topics = [MetadataRequest.MetadataRequestTopic(name=f"nowhere-{each}") for each in range(number)]
-    return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+def given_up(request: Callable[[int], object], version: int, number: int, connections: int) -> Run:
+    """Send one large request on many connections, and close all of them while the broker works on some."""
 
+    def run(system: System, scale: float, until: float) -> None:
+        frame = framed(request(number), version)  # type: ignore[arg-type]
+        while time.monotonic() < until:
+            peers = [connect(system.port) for _ in range(count(connections, scale))]
+            senders = [Thread(target=peer.sendall, args=(frame,)) for peer in peers]
+            for sender in senders:
+                sender.start()
+            for sender in senders:
+                sender.join()
+            time.sleep(0.5)
+            for peer in peers:
+                peer.close()
 
-def one_resource(number: int) -> object:
-    """Ask for one broker's settings many times."""
-    resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=BROKER_RESOURCE, resource_name="1", configuration_keys=None
-    )
-    return DescribeConfigsRequest(resources=[resource] * number)
-
-
-def topics_settings(number: int) -> object:
-    """Ask for the settings of as many topics."""
-    resources = [
-        DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=f"t-{each}", configuration_keys=None
-        )
-        for each in range(number)
-    ]
-    return DescribeConfigsRequest(resources=resources)
-
-
-def offsets(number: int) -> object:
-    """Ask for offsets of partitions that are not there."""
-    partitions = [
-        ListOffsetsRequest.ListOffsetsPartition(partition_index=each, timestamp=1_600_000_000_000)
-        for each in range(number)
-    ]
-    topic = ListOffsetsRequest.ListOffsetsTopic(name="nowhere", partitions=partitions)
-    return ListOffsetsRequest(replica_id=-1, topics=[topic])
-
-
-def commits(number: int) -> object:
-    """Commit offsets of as many partitions, as nobody's member."""
-    partitions = [
-        OffsetCommitRequest.OffsetCommitRequestPartition(
-            partition_index=each, committed_offset=1, committed_metadata=""
-        )
-        for each in range(number)
-    ]
-    topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="nowhere", partitions=partitions)
-    return OffsetCommitRequest(group_id="hostile", member_id="", topics=[topic])
-
-
-def committed(number: int) -> object:
-    """Ask for as many committed offsets."""
-    topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="nowhere", partition_indexes=list(range(number)))
-    return OffsetFetchRequest(group_id="hostile", topics=[topic])
-
-
-def coordinators(number: int) -> object:
-    """Ask for as many coordinators."""
-    return FindCoordinatorRequest(key_type=0, coordinator_keys=[f"group-{each}" for each in range(number)])
-
-
-def groups(number: int) -> object:
-    """Ask for as many groups."""
-    return DescribeGroupsRequest(groups=[f"group-{each}" for each in range(number)])
-
-
-def deletions(number: int) -> object:
-    """Delete records of partitions that are not there."""
-    partitions = [DeleteRecordsRequest.DeleteRecordsPartition(partition_index=each, offset=1) for each in range(number)]
-    topic = DeleteRecordsRequest.DeleteRecordsTopic(name="nowhere", partitions=partitions)
-    return DeleteRecordsRequest(topics=[topic], timeout_ms=1000)
-
-
-def groups_to_delete(number: int) -> object:
-    """Delete groups that are not there."""
-    return DeleteGroupsRequest(groups_names=[f"group-{each}" for each in range(number)])
-
-
-def topics_to_make(number: int) -> object:
-    """Check as many topics."""
-    topics = [
-        CreateTopicsRequest.CreatableTopic(
-            name=f"made-{each}", num_partitions=1, replication_factor=1, assignments=[], configs=[]
-        )
-        for each in range(number)
-    ]
-    return CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=True)
-
-
-def topics_to_delete(number: int) -> object:
-    """Delete topics that are not there."""
-    return DeleteTopicsRequest(topic_names=[f"nowhere-{each}" for each in range(number)], timeout_ms=1000)
-
-
-def elections(number: int) -> object:
-    """Elect leaders of partitions that are not there."""
-    topic = ElectLeadersRequest.TopicPartitions(topic="nowhere", partitions=list(range(number)))
-    return ElectLeadersRequest(election_type=0, topic_partitions=[topic], timeout_ms=1000)
-
-
-def moves(number: int) -> object:
-    """Move partitions that are not there."""
-    partitions = [
-        AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=each, replicas=[1])
-        for each in range(number)
-    ]
-    topic = AlterPartitionReassignmentsRequest.ReassignableTopic(name="nowhere", partitions=partitions)
-    return AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=[topic])
-
-
-def changes(number: int) -> object:
-    """Change as many settings of one topic."""
-    configs = [
-        IncrementalAlterConfigsRequest.AlterableConfig(name=f"setting-{each}", config_operation=SET, value="1")
-        for each in range(number)
-    ]
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
-        resource_type=TOPIC_RESOURCE, resource_name="t-0", configs=configs
-    )
-    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
-
-
-def many_batches(number: int) -> object:
-    """Produce to as many partitions that are not there."""
-    records = batch(1, 10)
-    data = [ProduceRequest.PartitionProduceData(index=each, records=records) for each in range(number)]
-    topic = ProduceRequest.TopicProduceData(name="nowhere", partition_data=data)
-    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
-
-
-def unknown_partitions(number: int) -> object:
-    """Fetch partitions that are not there, in a session of its own."""
-    partitions = [
-        FetchRequest.FetchPartition(partition=each, fetch_offset=0, partition_max_bytes=MIB) for each in range(number)
-    ]
-    topic = FetchRequest.FetchTopic(topic="nowhere", partitions=partitions)
-    return FetchRequest(max_wait_ms=500, min_bytes=1, session_id=0, session_epoch=0, topics=[topic])
+    return run
 
 
 # -- requests of a few bytes that ask for much --------------------------------------------------------------------
@@ -478,16 +373,6 @@ def subscribing(system: System, scale: float, until: float) -> None:
     Pump(system.port, [b"".join(joins[first::20]) for first in range(20)], times=len(joins)).run(until)
 
 
-def empty_pieces(number: int) -> object:
-    """Produce batches that consist of thousands of empty gzip members, to as many partitions."""
-    records = bytearray(batch(1, 10, GZIP)[:61] + gzip.compress(b"") * 2000)
-    struct.pack_into(">i", records, 8, len(records) - 12)
-    struct.pack_into(">I", records, 17, crc32c(records[21:]))
-    data = [ProduceRequest.PartitionProduceData(index=each, records=records) for each in range(number)]
-    topic = ProduceRequest.TopicProduceData(name="wide", partition_data=data)
-    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
-
-
 # -- small requests for many partitions, from many connections ----------------------------------------------------
 
 
@@ -578,6 +463,12 @@ LOADS = (
     Load("IncrementalAlterConfigs, 45,000 of one topic", repeated(changes, 0, 45_000)),
     Load("Produce of 30,000 batches", repeated(many_batches, 7, 30_000)),
     Load("Fetch of 45,000 unknown partitions", repeated(unknown_partitions, 11, 45_000)),
+    Load("ListPartitionReassignments of 47,000 partitions", repeated(moves_under_way, 0, 47_000, connections=10)),
+    Load("AddPartitionsToTxn verifies 190,000 partitions", repeated(verified, 5, 190_000, connections=10)),
+    Load("AddPartitionsToTxn of 190,000 partitions", repeated(added, 3, 190_000, connections=10)),
+    Load("Produce to 900 topics with names of 32 KB", repeated(long_names, 9, 900)),
+    Load("Produce of 30,000 batches with a transactional id", repeated(transactional_batches, 9, 30_000)),
+    Load("100 give up ListOffsets of 47,000 partitions", given_up(offsets, 5, 47_000, 100)),
     Load("topics of 2^31-1 partitions", huge_topics, on_kafka=False),
     Load("Fetch of one partition 50,000 times", same_partition, on_kafka=False),
     Load("ListOffsets by time in bombs", times_in_bombs, make_bombs),
