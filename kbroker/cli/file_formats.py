@@ -45,4 +45,4 @@ def need_pyarrow() -> None:
     try:
         import kbroker.client.arrow  # noqa: F401
     except ImportError as error:
-        raise CommandFailed(f"files of rows need pyarrow: pip install 'kbroker[arrow]' ({error})") from None
+        raise CommandFailed("files of rows need pyarrow: pip install 'kbroker[arrow]'") from error

@@ -82,9 +82,11 @@ def dump(
 
 def _files_at(path: Path) -> list[Path]:
     """Return the files there; to have found none and no damage in them is no good news of a path that was mistaken."""
-    from kbroker.segment.inspection import find_files
+    from kbroker.segment.inspection import find_files, kind_of
 
     found = find_files(path)
+    if path.is_file() and not kind_of(path):
+        raise CommandFailed(f"{path}: no file of a log directory, by its name")
     if not found:
         inside = sorted(str(each) for each in path.iterdir() if each.is_dir() and find_files(each))
         hint = f"; there are in {', '.join(inside[:3])}" if inside else ""

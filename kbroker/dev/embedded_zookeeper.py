@@ -28,6 +28,7 @@ from kbroker.dev.java import JavaNotFound, find_java
 from kbroker.dev.zookeeper_child import HOST, ZooKeeperChild
 
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+WITHOUT_JVM = "the stand-in, which needs neither: kbroker dev --zookeeper stand-in, kbroker zookeeper --stand-in"
 NEEDED_JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "metrics-core", "snappy-java", "commons-cli", "commons-io")
 OPTIONAL_JARS = (
     "log4j-slf4j2-impl",
@@ -113,13 +114,13 @@ class EmbeddedZooKeeper(ZooKeeperChild):
         if (self.data_dir / "stand-in").exists():
             raise EmbeddedZooKeeperError(
                 f"{self.data_dir} holds the data of the stand-in for ZooKeeper, which a real one cannot read: "
-                "run that (--zookeeper stand-in), or choose another directory"
+                "run that (as --zookeeper stand-in does, and kbroker zookeeper --stand-in), or choose another directory"
             )
         deadline = time.monotonic() + timeout
         try:
             command = [str(find_java()), *JVM_FLAGS]
         except JavaNotFound as error:
-            raise EmbeddedZooKeeperError(f"the embedded ZooKeeper {error}, or give a running ZooKeeper") from None
+            raise EmbeddedZooKeeperError(f"the embedded ZooKeeper {error}, or {WITHOUT_JVM}") from None
         class_path = os.pathsep.join(str(jar) for jar in find_jars())
         for attempt in range(START_ATTEMPTS):
             self._choose_port()
@@ -253,7 +254,7 @@ def find_jars() -> list[Path]:
             return [jars[-1] for jars in found.values() if jars]
     raise EmbeddedZooKeeperError(
         "the embedded ZooKeeper runs from PySpark's jars, which are not installed: "
-        "pip install 'kbroker[spark]', or give a running ZooKeeper"
+        f"pip install 'kbroker[spark]', or {WITHOUT_JVM}"
     )
 
 

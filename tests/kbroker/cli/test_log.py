@@ -14,7 +14,7 @@ from kbroker.coordinator.transaction_records import transaction_key, transaction
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.segment.log import AppendOrigin
-from tests.kbroker.cli.commands import kbroker
+from tests.kbroker.cli.commands import fail, kbroker
 from tests.segment.batches import NOW, batch, fill, new_log
 
 
@@ -118,3 +118,10 @@ def test_a_folder_without_logs_is_no_folder_without_damage(command: str, folder:
         f"kbroker: {data.parent}: no files of a log here; there are in {data}\n",
     )
     assert kbroker("log", command, str(data)).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["dump", "verify"])
+def test_a_file_of_something_else_is_named_once_and_not_read(command: str, tmp_path: Path) -> None:
+    other = tmp_path / "passwd"
+    other.write_text("root:x:0:0::/root:/bin/bash\n")
+    assert fail("log", command, str(other)) == f"kbroker: {other}: no file of a log directory, by its name\n"

@@ -41,3 +41,12 @@ def test_another_address_than_loopback_is_refused(tmp_path: Path, options: tuple
     assert "does not listen on 0.0.0.0" in done.stderr
     assert not (tmp_path / "data").exists()
     assert kbroker("zookeeper", "--sync").returncode == 2
+
+
+def test_where_it_cannot_run_the_stand_in_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("kbroker.dev.embedded_zookeeper.find_java", lambda: Path("java"))
+    monkeypatch.setattr("kbroker.dev.embedded_zookeeper._jar_folders", list)
+    done = kbroker("zookeeper", "--data", str(tmp_path / "data"))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "pip install 'kbroker[spark]', or the stand-in" in done.stderr
+    assert "kbroker zookeeper --stand-in" in done.stderr
