@@ -185,6 +185,7 @@ class Commits:
     async def _fetch_once(
         self, wanted: list[TopicPartition] | None, timeout_ms: int, require_stable: bool
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        await self._coordinator.find(timeout_ms)
         version = await self._coordinator.version_for(OffsetFetchRequest)
         grouped = None if wanted is None else by_topic(wanted)
         reader = self._reader()
