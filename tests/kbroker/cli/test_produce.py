@@ -125,7 +125,7 @@ def test_a_record_that_is_long_under_way_hides_nothing_of_those_behind_it() -> N
     hanging = delivery(done=False)
     late = delivery(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), done=False)
     refused = delivery(KafkaError(ErrorCode.MESSAGE_TOO_LARGE))
-    for each in (hanging, late, refused, *[delivery() for _ in range(LOOK_EVERY - 3)]):
+    for each in (hanging, late, refused, *[delivery()] * (LOOK_EVERY - 3)):
         told.add(each)
     hanging.result.assert_not_called()
     assert told.written == LOOK_EVERY - 3
