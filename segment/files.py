@@ -26,6 +26,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from kbroker.segment.disk_pace import SLOW_S, DiskPace
+from kbroker.segment.flush_times import FlushTimes
 
 Buffer = bytes | bytearray | memoryview
 
@@ -237,6 +238,7 @@ class FilePool:
         "_open",
         "capacity",
         "files",
+        "flush_times",
         "is_full",
         "lock",
         "pace",
@@ -248,10 +250,12 @@ class FilePool:
         capacity: int = 0,
         least: int = LEAST_CAPACITY,
         pace: DiskPace | None = None,
+        flush_times: FlushTimes | None = None,
     ) -> None:
         """`least`: of its capacity so much is left to it when descriptors are short; `pace`: of the files' disk."""
         self.files = files or Files()
         self.pace = pace or DiskPace()
+        self.flush_times = flush_times or FlushTimes()
         self.capacity = self._most = capacity or default_capacity()
         self._least = min(least, self._most)
         self._first_spare = first_spare_descriptor()

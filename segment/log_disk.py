@@ -234,7 +234,8 @@ class LogDisk:
         """Let it reach the disk. Raises OSError; a FileNotFoundError may mean that files went meanwhile, by right."""
         files = self.pool.files
         for segment in begun.segments:
-            segment.sync(with_indexes=segment is not begun.active)
+            with self.pool.flush_times.timed():
+                segment.sync(with_indexes=segment is not begun.active)
         for name in set(begun.small_files.values()):
             files.sync_path(f"{self.folder.path}/{name}")
         if begun.names or begun.small_files:

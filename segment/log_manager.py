@@ -24,6 +24,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.segment import names
 from kbroker.segment.background_flush import BackgroundFlush
 from kbroker.segment.files import LEAST_CAPACITY, FilePool, Files, default_capacity
+from kbroker.segment.flush_times import FlushTimes
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import MAX_LONG, LogConfig
 from kbroker.segment.log_dir import LogDir, LogDirError
@@ -99,10 +100,11 @@ class LogManager:
         self.table = LogTable(log_dirs, self._files, on_offline_dir)
         self.checkpoints = OffsetCheckpoints(self.table)
         self.background = BackgroundFlush()
+        self.flush_times = FlushTimes()
         capacity = (self.settings.max_open_files or default_capacity()) // len(self.table.dirs)
         least = max(LEAST_CAPACITY // len(self.table.dirs), 4)
         self._pools = {
-            path: FilePool(self._files, max(capacity, least), least, directory.pace)
+            path: FilePool(self._files, max(capacity, least), least, directory.pace, self.flush_times)
             for path, directory in self.table.dirs.items()
         }
         """One for each directory, so that a disk that hangs does not hold up the others."""

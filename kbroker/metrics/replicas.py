@@ -60,6 +60,9 @@ DIRECTORY_SIZE = _declare.gauge(
     "kbroker_log_dir_size_bytes", "Size of the disk that a log directory lies on.", "directory"
 )
 DIRECTORY_FREE = _declare.gauge("kbroker_log_dir_free_bytes", "What of it is free.", "directory")
+FLUSHES = _declare.summary(
+    "kafka_log_logflushstats_logflushrateandtimems", "Milliseconds until a segment has reached the disk."
+)
 MAX_DIRTY_PERCENT = _declare.gauge(
     "kafka_log_logcleanermanager_max_dirty_percent",
     "Of the compacted log that needs it most: how much of it is not compacted, when a thread last looked.",
@@ -167,6 +170,7 @@ def collect(sources: Sources, out: Exposition) -> None:
         if with_partitions:
             _lags(followed, out)
     _directories(sources, out)
+    out.add_summary(FLUSHES, sources.services.logs.flush_times.distribution)
     if replicas.care is not None:
         _compaction(replicas.care.cleaner, sources.services.logs.directories, out)
 

@@ -74,6 +74,17 @@ async def test_offsets_sizes_and_disks_are_told(played: Played) -> None:
     assert found.value("kafka_log_logmanager_offlinelogdirectorycount") == 0
 
 
+async def test_flushes_are_timed(played: Played) -> None:
+    await played.lead()
+    flushes = "kafka_log_logflushstats_logflushrateandtimems"
+    assert collected(replicas.collect, sources_of(played)).value(f"{flushes}_count") == 0
+    produce(played.services, played.ctx(9), request_for((0, one_batch())))
+    played.logs.logs[TOPIC, 0].flush()
+    found = collected(replicas.collect, sources_of(played))
+    assert found.value(f"{flushes}_count") == 1
+    assert found.value(f"{flushes}_sum") > 0
+
+
 async def test_a_failed_directory_is_told_with_the_replicas_it_held(tmp_path: Path) -> None:
     played = Played(tmp_path, more_dirs=["second"])
     await played.lead([0, 1])
