@@ -62,7 +62,9 @@ def compare(section: str, scale: float, console: Console) -> bool:
     measure = importlib.import_module(f"bench.{section}").measure
 
     if not kafka_is_there():
-        console.print("Kafka cannot be started here (mvn or $KAFKA_ANCHOR is missing): only kbroker is measured")
+        console.print(
+            "Kafka cannot be started (its jars need mvn and java, or $KAFKA_ANCHOR): only kbroker is measured"
+        )
     results: dict[str, dict[str, Figures]] = {}
     is_complete = True
     for kind in systems():

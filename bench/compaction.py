@@ -19,13 +19,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.systems import class_path, kafka_is_there
+from bench.systems import kafka_is_there
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.compression import CompressionType
 from kbroker.segment.cleaner import LogCleaner
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogManager
+from tests.fixtures.maven import kafka_jars
 
 PROGRAM = Path(__file__).parent / "CompactLog.java"
 TOTAL_BYTES = 300 << 20
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     total_bytes = int(TOTAL_BYTES * parser.parse_args(arguments).scale)
     config = config_for(total_bytes)
     console = Console(width=None if os.isatty(1) else 120)
-    jars = class_path() if kafka_is_there() else None
+    jars = kafka_jars() if kafka_is_there() else None
     table = Table(title="Compaction: MB of log per second of processor time", title_justify="left")
     for heading in ("log", "Kafka 3.9.2", "kbroker", "kbroker / Kafka", "kept MB (both)", "MB/s by the clock"):
         table.add_column(heading, justify="left" if heading == "log" else "right")

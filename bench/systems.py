@@ -1,7 +1,7 @@
 """The two systems under measurement, started alike: a ZooKeeper and one broker on loopback ports, data in a folder.
 
-Kafka 3.9.2 comes from the script that $KAFKA_ANCHOR names (default ../shared/kafka-anchor.sh); without it only
-kbroker is measured.
+Kafka 3.9.2 comes from Maven Central, or from the script that $KAFKA_ANCHOR names (tests/fixtures/maven.py); where it
+cannot be had only kbroker is measured.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import psutil
 from kbroker.dev.child_process import ChildProcess, start_child
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 from kbroker.dev.free_ports import free_ports
+from tests.fixtures.java import QUIET_LOGGING
+from tests.fixtures.maven import JarsMissing, kafka_jars
 
-ANCHOR = Path(os.environ.get("KAFKA_ANCHOR", "../shared/kafka-anchor.sh"))
 HEAP = os.environ.get("KAFKA_HEAP", "-Xmx1g -Xms1g").split()
 """Of a Java broker; by default what its start script takes."""
 START_LIMIT_S = 90
@@ -55,7 +56,11 @@ def remove_data() -> None:
 
 def kafka_is_there() -> bool:
     """Return whether a real Kafka can be started here."""
-    return ANCHOR.exists() and shutil.which("mvn") is not None
+    try:
+        kafka_jars()
+    except JarsMissing:
+        return False
+    return True
 
 
 def metadata_answers(port: int) -> bool:
@@ -203,23 +208,19 @@ class Kafka(System):
 
     def command(self, properties: Path) -> list[str]:
         """Return the command line that runs the broker."""
-        libs = class_path()
-        log4j = Path(libs.rstrip("*")) / "log4j.properties"
-        flags = [*HEAP, "-XX:+UseG1GC", f"-Dlog4j.configuration=file:{log4j}"]
-        return ["java", *flags, "-cp", libs, "kafka.Kafka", str(properties)]
+        return ["java", *HEAP, "-XX:+UseG1GC", quietly(), "-cp", kafka_jars(), "kafka.Kafka", str(properties)]
 
 
-def class_path() -> str:
-    """Return the class path of Kafka's jars, fetched on first use."""
-    done = subprocess.run(["bash", str(ANCHOR), "classpath"], capture_output=True, text=True, timeout=900, check=True)
-    return done.stdout.strip().splitlines()[-1]
+def quietly() -> str:
+    """Return the option by which Kafka's programs say only what goes wrong."""
+    file = Path(tempfile.gettempdir()) / "kbroker-bench-log4j.properties"
+    file.write_text(QUIET_LOGGING)
+    return f"-Dlog4j.configuration={file.as_uri()}"
 
 
 def run_java(class_name: str, *arguments: str, limit_s: float = 300, heap: str = "-Xmx512m") -> str:
     """Run one of Kafka's classes (or a single-file Java source); returns what it printed."""
-    libs = class_path()
-    log4j = Path(libs.rstrip("*")) / "log4j.properties"
-    command = ["java", heap, f"-Dlog4j.configuration=file:{log4j}", "-cp", libs, class_name, *arguments]
+    command = ["java", heap, quietly(), "-cp", kafka_jars(), class_name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     if done.returncode:
         raise RuntimeError(f"{class_name} ended with {done.returncode}:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
