@@ -25,6 +25,8 @@ MOST_AT_WORK = 8
 """As many as num.io.threads lets Apache Kafka decode."""
 PATIENCE_S = 0.02
 """Who has had no work for so long, or for twice as long, waits for others."""
+SHARE_OF_FRAME = 1 / 16
+"""What it takes of a turn to let go of a frame that waits in line: frames come faster than one in each turn."""
 
 
 class LargeRequests:
@@ -46,7 +48,7 @@ class LargeRequests:
         given = asyncio.get_running_loop().create_future()
         self._line.append(given)
         if ends_with is not None:
-            ends_with.cancel_when_closed(CancelledInTurn(given))
+            ends_with.cancel_when_closed(CancelledInTurn(given, SHARE_OF_FRAME))
         try:
             await given
         except asyncio.CancelledError:
@@ -55,6 +57,11 @@ class LargeRequests:
             raise
         if ends_with is not None:
             ends_with.cancel_when_closed(None)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait in line."""
+        return sum(not given.done() for given in list(self._line))
 
     def leave(self) -> None:
         """A place is free for the next in line."""

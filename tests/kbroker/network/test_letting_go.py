@@ -106,7 +106,10 @@ async def test_of_what_is_let_go_in_one_turn_only_some_begins_in_it(
     assert looked_at[min(looked_at)] <= MOST_AT_A_TURN + 2, "of the others not even the message"
 
 
-async def test_what_works_for_clients_who_are_gone_is_cancelled_one_after_the_other(others: Others) -> None:
+@pytest.mark.parametrize(("share", "at_a_turn"), [(1.0, 1), (0.25, 4)])
+async def test_what_works_for_clients_who_are_gone_is_cancelled_little_by_little(
+    others: Others, share: float, at_a_turn: int
+) -> None:
     ended: Counter[int] = Counter()
 
     async def work() -> None:
@@ -115,10 +118,10 @@ async def test_what_works_for_clients_who_are_gone_is_cancelled_one_after_the_ot
         finally:
             ended[others.turns] += 1
 
-    tasks = [asyncio.create_task(work()) for _ in range(10)]
+    tasks = [asyncio.create_task(work()) for _ in range(10 * at_a_turn)]
     await asyncio.sleep(0)
     for task in tasks:
-        CancelledInTurn(task).cancel()
+        CancelledInTurn(task, share).cancel()
     await until(lambda: ended.total() == len(tasks))
-    assert max(ended.values()) == 1
+    assert set(ended.values()) == {at_a_turn}
     await until(lambda: all(task.cancelled() for task in tasks))
