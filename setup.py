@@ -41,7 +41,8 @@ def compiled_modules() -> list[Extension]:
     except ImportError:
         return []
     root = Path(__file__).parent
-    declarations = (p for room in ROOMS for p in (root / room).rglob("*.pxd"))
+    # A set: in a source distribution the links are folders, so that a room is met twice.
+    declarations = {p for room in ROOMS for p in (root / room).rglob("*.pxd")}
     sources = sorted(p.with_suffix(".py") for p in declarations if str(p.relative_to(root)) not in NOT_COMPILED)
     extensions = [
         Extension(
