@@ -63,6 +63,10 @@ class NewTopic:
 
 ConfigChange = Callable[[dict[str, str]], Awaitable[dict[str, str]]]
 """Makes an entity's new overrides of the present ones, which are its own to change."""
+DECODED_AT_ONCE = 1 << 16
+"""Bytes of topics' nodes that are decoded in one turn of the event loop, each of them counted as SMALL_NODE more."""
+SMALL_NODE = 1 << 9
+
 MOST_CHANGE_ATTEMPTS = 30
 LONGEST_PAUSE_S = 0.1
 """Between two attempts."""
@@ -254,12 +258,18 @@ class BrokerStore(Znodes):
         wanted = list(names) if names is not None else await self.topic_names()
         found = await self.get_many([znodes.topic_path(name) for name in wanted], watch=watch)
         topics = {}
+        decoded = 0
         for name, node in zip(wanted, found, strict=True):
-            if node is not None:
-                try:
-                    topics[name] = znodes.decode_topic(name, node[0], node[1].version)
-                except znodes.MalformedZnode as error:
-                    log.error("topic %.250s left out: %s", name, error)
+            if node is None:
+                continue
+            decoded += SMALL_NODE + len(node[0] or b"")
+            if decoded > DECODED_AT_ONCE:
+                decoded = 0
+                await asyncio.sleep(0)
+            try:
+                topics[name] = znodes.decode_topic(name, node[0], node[1].version)
+            except znodes.MalformedZnode as error:
+                log.error("topic %.250s left out: %s", name, error)
         return topics
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, ZooKeeperError | None]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from kbroker.controller import znodes
+from kbroker.controller import broker_store, znodes
 from kbroker.controller.broker_store import ConfigChange, NewTopic
 from kbroker.controller.znode_operations import (
     BadVersion,
@@ -24,6 +26,7 @@ from kbroker.controller.znode_operations import (
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment
 from tests.controller.conftest import Connect, until
 from tests.controller.sessions import expire, tell_of_change
+from tests.fixtures.others import Others
 
 BROKER = BrokerRegistration(1, (Endpoint("PLAINTEXT", "h1", 9092),), rack="r1", timestamp_ms=5)
 
@@ -188,6 +191,23 @@ async def test_many_large_topics_are_made_at_once_and_one_that_cannot_be_is_told
     assert isinstance(results.pop("huge"), TooLarge)
     assert results == {f"t{number}": None for number in range(5)}
     assert not await session.topic_exists("huge")
+
+
+async def test_topics_are_decoded_in_turns(connect: Connect, others: Others, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await connect()
+    names = [f"t{number}" for number in range(6)]
+    await session.create_topics([topic(name) for name in names])
+    decoded: Counter[int] = Counter()
+    decode = znodes.decode_topic
+
+    def noted(*node: Any) -> TopicAssignment:
+        decoded[others.turns] += 1
+        return decode(*node)
+
+    monkeypatch.setattr(znodes, "decode_topic", noted)
+    monkeypatch.setattr(broker_store, "DECODED_AT_ONCE", 2 * (broker_store.SMALL_NODE + 100))
+    assert sorted(await session.read_topics(names)) == names
+    assert max(decoded.values()) <= 2
 
 
 async def test_a_malformed_topic_is_left_out(connect: Connect) -> None:
