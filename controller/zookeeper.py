@@ -127,6 +127,8 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
         """Milliseconds until requests were answered."""
         self.events: Counter[str] = Counter()
         """How often the session was Disconnected, SyncConnected, Expired."""
+        self._login: SaslConnection | None = None
+        """Where log-ins are asked for."""
         self._session = 0
         """Counts sessions; an operation that began in an earlier one has failed."""
         self._session_id = 0
@@ -161,9 +163,9 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
             handler=handler,
             auth_data=None if access.digest is None else [("digest", access.digest)],
         )
-        login = None
+        login = self._login
         if access.sasl is not None:
-            login = SaslConnection(self._kazoo, retry.copy(), access.sasl, self._state_changed)
+            login = self._login = SaslConnection(self._kazoo, retry.copy(), access.sasl, self._state_changed)
             self._kazoo._connection = login
         self._kazoo.add_listener(self._state_changed if login is None else login.state_changed)
         self._kazoo.start_async()
@@ -182,6 +184,11 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
                 f"check that it runs and that zookeeper.connect is right, or raise "
                 f"zookeeper.connection.timeout.ms"
             ) from None
+
+    @property
+    def refused_logins(self) -> int:
+        """How often ZooKeeper has not let us in."""
+        return 0 if self._login is None else self._login.refusals
 
     async def _make_chroot(self) -> None:
         chroot, self._chroot = self._chroot, ""

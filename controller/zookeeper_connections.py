@@ -136,6 +136,8 @@ class SaslConnection(ConnectionHandler):  # type: ignore[misc]
         self._refused_since: float | None = None
         self.problem = ""
         """Why ZooKeeper did not let us in the last time."""
+        self.refusals = 0
+        """How often it did not."""
 
     def state_changed(self, state: str) -> None:
         """Pass on what kazoo tells, but for connections that have not been let in."""
@@ -156,6 +158,7 @@ class SaslConnection(ConnectionHandler):  # type: ignore[misc]
             exchange.check(self._sent(answer, 2, timeout))
         except (ConnectionDropped, DigestError, KazooTimeoutError) as error:
             self.problem = f"user {user} is not let in: {error}"
+            self.refusals += 1
             log.warning("ZooKeeper at %s: %s", host, self.problem)
             raise (SessionExpiredError if self._ends_session() else ConnectionDropped)(self.problem) from error
         self.problem = ""

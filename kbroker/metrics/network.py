@@ -42,6 +42,13 @@ SOFTWARE = _sockets.gauge(
 IN_FLIGHT = _sockets.gauge(
     "kbroker_request_bytes_in_flight", "Bytes of requests in work; counted where queued.max.request.bytes is set."
 )
+_channel = "kafka_network_requestchannel_"
+REQUEST_QUEUE = _sockets.gauge(
+    f"{_channel}requestqueuesize",
+    "Requests that wait to be worked on: large ones in line, those of which others have the memory, logins.",
+)
+ANSWER_QUEUE = _sockets.gauge(f"{_channel}responsequeuesize", "Answers that wait for clients who do not read them.")
+UNREAD = _sockets.gauge("kbroker_unread_answer_bytes", "Bytes of these answers in memory.")
 POOLED = _sockets.gauge(
     "kbroker_buffer_pool_bytes", "Bytes of buffers for large requests that are kept for the next ones."
 )
@@ -84,6 +91,7 @@ CONNECTS = _zookeeper.counter(f"{_events}syncconnects_total", "Connections to Zo
 EXPIRES = _zookeeper.counter(
     f"{_events}expires_total", "Sessions that ended without our wish: this broker counted as dead."
 )
+REFUSALS = _zookeeper.counter(f"{_events}authfailures_total", "Log-ins that ZooKeeper refused.")
 SESSION = _zookeeper.gauge("kbroker_zookeeper_session_state", "1 for the state that the session is in.", "state")
 
 PROCESSOR = "0"
@@ -101,6 +109,7 @@ def collect(sources: Sources, out: Exposition) -> None:
     out.add_summary(LATENCY, zookeeper.latency)
     for family, event in ((DISCONNECTS, "Disconnected"), (CONNECTS, "SyncConnected"), (EXPIRES, "Expired")):
         out.add(family, zookeeper.events[event])
+    out.add(REFUSALS, zookeeper.refused_logins)
     out.add(SESSION, zookeeper.is_connected, "CONNECTED")
     out.add(SESSION, not zookeeper.is_connected, "CONNECTING")
 
@@ -131,6 +140,9 @@ def _connections(sources: Sources, out: Exposition) -> None:
         for listener, count in rest.items():
             out.add(SOFTWARE, count, OTHERS, OTHERS, listener)
     out.add(IN_FLIGHT, server.bytes_in_flight)
+    out.add(REQUEST_QUEUE, server.waiting + sources.dispatcher.waiting)
+    out.add(ANSWER_QUEUE, server.unread.count)
+    out.add(UNREAD, server.unread.bytes)
     out.add(POOLED, server.buffers.kept_bytes)
 
 

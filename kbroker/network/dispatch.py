@@ -154,6 +154,11 @@ class Dispatcher:
         self.apis = {key: _Api(key, handling) for key, handling in HANDLERS.items()}
         self._clients_large, self._brokers_large = LargeRequests(), LargeRequests()
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait to be worked on."""
+        return self._clients_large.waiting + self._brokers_large.waiting
+
     def __call__(self, connection: Connection, frame: memoryview) -> Any:
         """Return the parts of the answer (size first), None for none, or PENDING; raise CloseConnection."""
         if len(frame) < 10:

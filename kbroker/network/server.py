@@ -406,6 +406,11 @@ class Server:
     def _begin_turn(self) -> None:
         self._turn_ends = 0.0
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for memory, and steps of logins that wait for their turn."""
+        return len(self._waiting_for_memory) + self.strangers.waiting + self._brokers_strangers.waiting
+
     # -- memory of requests in work -----------------------------------------------------------------------------------
 
     def reserve(self, connection: Connection, size: int) -> bool:

@@ -39,6 +39,11 @@ class Unread:
         self._most_bytes = most_bytes
         self._waiting: dict[Sender, int] = {}
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._waiting)
+
     def waits(self, sender: Sender, parts: list[Any]) -> None:
         """An answer has begun to wait for its client, who may have waited for it before."""
         sender.last_active = monotonic()

@@ -138,6 +138,7 @@ async def test_who_is_not_let_in_again_is_told_of_no_connection_and_the_session_
         told.clear()
         drop_connection(session)
         await until(lambda: "user kafka is not let in" in connection.problem)
+        assert session.refused_logins >= 1
         await until(lambda: bool(told))
         assert told == ["expired"]
         connection.login = right

@@ -97,7 +97,8 @@ def scrape_until(condition: Callable[[Scraped], bool], *brokers: BrokerProcess) 
 def sources_of(played: Played, **parts: Any) -> Sources:
     """The sources of a broker without sockets and ZooKeeper."""
     services = SimpleNamespace(**{**vars(played.services), **parts})
-    return Sources(services, parts.get("server"), parts.get("dispatcher"), None, lambda: 3)  # type: ignore[arg-type]
+    dispatcher = parts.get("dispatcher", SimpleNamespace(waiting=0))
+    return Sources(services, parts.get("server"), dispatcher, None, lambda: 3)  # type: ignore[arg-type]
 
 
 def collected(collect: Callable[[Sources, Exposition], None], sources: Sources) -> Scraped:

@@ -23,7 +23,7 @@ from tests.kbroker.metrics.rules import evaluate, fires, rules
 from tests.kbroker.metrics.scraping import DEADLINE_S, Scraped, addresses, collected, scrape, sources_of, watch
 from tests.kbroker.metrics.test_cluster import controller
 from tests.kbroker.metrics.test_coordinators import group, parts
-from tests.kbroker.metrics.test_network import zookeeper
+from tests.kbroker.metrics.test_network import idle_server, zookeeper
 
 
 def test_rules_ask_for_metrics_that_are_served_and_say_what_to_do() -> None:
@@ -129,9 +129,7 @@ async def test_a_group_that_falls_behind_is_told_and_one_that_keeps_up_is_not(pl
 
 def test_a_loop_that_is_held_up_is_told(played: Played) -> None:
     watchdog = Watchdog()
-    server = SimpleNamespace(
-        connections=set(), ports={}, accepted={}, bytes_in_flight=0, buffers=SimpleNamespace(kept_bytes=0)
-    )
+    server = idle_server()
     sources = sources_of(played, server=server, zookeeper=zookeeper(), workers=played.replicas.workers)
     sources.watchdog = watchdog
     before = collected(network.collect, sources)
@@ -144,9 +142,7 @@ def test_a_loop_that_is_held_up_is_told(played: Played) -> None:
 
 
 async def test_a_session_that_expired_is_told_once(played: Played) -> None:
-    server = SimpleNamespace(
-        connections=set(), ports={}, accepted={}, bytes_in_flight=0, buffers=SimpleNamespace(kept_bytes=0)
-    )
+    server = idle_server()
     keeper = zookeeper()
     sources = sources_of(played, server=server, zookeeper=keeper, workers=played.replicas.workers)
     before = collected(network.collect, sources)

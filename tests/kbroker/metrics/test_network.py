@@ -1,6 +1,7 @@
 """Connections, the loop, the threads beside it."""
 
 import asyncio
+import socket
 import time
 from collections import Counter
 from types import SimpleNamespace
@@ -9,6 +10,8 @@ import pytest
 
 from kbroker.handlers.api_versions import LONGEST_NAME
 from kbroker.metrics import network
+from kbroker.network import large_requests
+from kbroker.network.connection import Connection
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.distribution import Distribution
@@ -17,7 +20,7 @@ from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from tests.fixtures.certificates import Authority, Identity
 from tests.fixtures.data_path import Played
 from tests.kbroker.metrics.scraping import collected, sources_of
-from tests.kbroker.network.serving import connected, echo, serving, until
+from tests.kbroker.network.serving import connected, echo, frame, serving, until
 from tests.kbroker.network.test_authentication import WRONG, peer, sasl_server
 from tests.kbroker.network.test_handshakes import dial
 from tests.kbroker.network.tls_serving import tls_client, tls_listener, tls_serving
@@ -27,7 +30,21 @@ SOCKETS = "kafka_server_socket_server_metrics_"
 
 
 def zookeeper(is_connected: bool = True) -> SimpleNamespace:
-    return SimpleNamespace(latency=Distribution(), events=Counter(Expired=2), is_connected=is_connected)
+    return SimpleNamespace(
+        latency=Distribution(), events=Counter(Expired=2), is_connected=is_connected, refused_logins=3
+    )
+
+
+def idle_server() -> SimpleNamespace:
+    """One that nobody has come to."""
+    return SimpleNamespace(
+        connections={},
+        ports={},
+        bytes_in_flight=0,
+        buffers=SimpleNamespace(kept_bytes=0),
+        waiting=0,
+        unread=SimpleNamespace(count=0, bytes=0),
+    )
 
 
 async def test_connections_are_counted_by_their_listener(played: Played) -> None:
@@ -109,7 +126,39 @@ async def test_zookeeper_s_session_is_told(played: Played) -> None:
         sources = sources_of(played, server=server, zookeeper=zookeeper(False), workers=played.replicas.workers)
         found = collected(network.collect, sources)
     assert found.value("kafka_server_sessionexpirelistener_zookeeperexpires_total") == 2
+    assert found.value("kafka_server_sessionexpirelistener_zookeeperauthfailures_total") == 3
     assert found.value("kbroker_zookeeper_session_state", state="CONNECTED") == 0
+
+
+async def test_requests_and_answers_that_wait_are_counted(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = bytes(8 << 20)
+
+    def large_answer(connection: Connection, request: memoryview) -> list[bytes]:
+        return [len(answer).to_bytes(4, "big"), answer]
+
+    monkeypatch.setattr(large_requests, "MOST_AT_WORK", 0)
+    async with serving(large_answer, queued_max_bytes=1) as server:
+        silent = socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"]), timeout=20)
+        dispatcher = Dispatcher(played.services)
+        sources = sources_of(
+            played, server=server, zookeeper=zookeeper(), workers=played.replicas.workers, dispatcher=dispatcher
+        )
+        silent.sendall(frame(b"one"))
+        await until(lambda: server.unread.count == 1)
+        async with connected(server) as later:
+            later.send(frame(b"two"))
+            await until(lambda: server.waiting == 1)
+            line = [asyncio.ensure_future(dispatcher._clients_large.enter()) for _ in range(2)]
+            await until(lambda: dispatcher.waiting == 2)
+            found = collected(network.collect, sources)
+            assert found.value("kafka_network_requestchannel_requestqueuesize") == 3
+            assert found.value("kafka_network_requestchannel_responsequeuesize") == 1
+            assert found.value("kbroker_unread_answer_bytes") == server.unread.bytes > 0
+            for each in line:
+                each.cancel()
+            await asyncio.gather(*line, return_exceptions=True)
+            assert dispatcher.waiting == 0
+        silent.close()
 
 
 def test_who_held_the_loop_up_is_told_and_for_how_long(played: Played) -> None:
@@ -125,9 +174,7 @@ def test_who_held_the_loop_up_is_told_and_for_how_long(played: Played) -> None:
     with asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
         runner.run(hold_up())
     watchdog.stop()
-    server = SimpleNamespace(
-        connections=set(), ports={}, accepted=Counter(), bytes_in_flight=0, buffers=SimpleNamespace(kept_bytes=0)
-    )
+    server = idle_server()
     sources = sources_of(played, server=server, zookeeper=zookeeper(), workers=played.replicas.workers)
     sources.watchdog = watchdog
     found = collected(network.collect, sources)
