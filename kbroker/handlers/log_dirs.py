@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Awaitable
 
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import ALTER, DESCRIBE, Asked, on_cluster, when
@@ -47,15 +48,24 @@ async def alter_replica_log_dirs(
     )
 
 
+def _asks_for_scrub(request: DescribeLogDirsRequest) -> bool:
+    return request.scrub_id != ZERO_UUID
+
+
 def _wants_scrub(asked: Asked) -> bool:
-    return bool(asked.request.scrub_id != ZERO_UUID)
+    return _asks_for_scrub(asked.request)
 
 
 @handles(DescribeLogDirsRequest, when(_wants_scrub, on_cluster(ALTER), otherwise=on_cluster(DESCRIBE)))
-async def describe_log_dirs(
+def describe_log_dirs(
     services: Services, ctx: RequestContext, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse:
+) -> Awaitable[DescribeLogDirsResponse]:
     """List all directories with the partitions asked for (null: all of them), or have these scrubbed."""
+    ctx.ends_with_connection = not _asks_for_scrub(request)
+    return _describe_log_dirs(services, request)
+
+
+async def _describe_log_dirs(services: Services, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     turn = Turn()
     wanted: dict[str, set[int]] | None = None
     if request.topics is not None:
@@ -63,7 +73,7 @@ async def describe_log_dirs(
         for topic in request.topics:
             wanted[topic.topic].update(topic.partitions)
             await turn.end_if_over()
-    if request.scrub_id != ZERO_UUID:
+    if _asks_for_scrub(request):
         return DescribeLogDirsResponse(results=[], scrubs=await _scrub(services, request.scrub_id, wanted))
     results = []
     for directory in await log_dir_states.describe_log_dirs(services.replicas, wanted):

@@ -1,5 +1,6 @@
 """DescribeLogDirs on a real broker."""
 
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -69,3 +70,12 @@ def test_who_scrubs_must_be_allowed_to_alter_the_cluster(scrub_id: bytes, operat
     (demand,) = HANDLERS[schema_of(DescribeLogDirsRequest).api_key].demands
     demand(cast(Asked, Asking()))
     assert asked == [operation]
+
+
+@pytest.mark.parametrize(("scrub_id", "ends"), [(bytes(16), True), (b"s" * 16, False)])
+def test_describing_ends_with_the_connection_and_scrubbing_does_not(scrub_id: bytes, ends: bool) -> None:
+    load_all()
+    context = SimpleNamespace(ends_with_connection=None)
+    request = DescribeLogDirsRequest(topics=None, scrub_id=scrub_id)
+    HANDLERS[schema_of(DescribeLogDirsRequest).api_key].handler(None, context, request).close()
+    assert context.ends_with_connection is ends
