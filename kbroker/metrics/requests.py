@@ -29,6 +29,10 @@ EXPIRED_PRODUCES = _declare.meter(
     "kafka_server_delayedproducemetrics_expires",
     "Partitions of Produce requests with acks=all that replicas in sync did not copy in the request's time-out.",
 )
+THROTTLED = _declare.counter(
+    "kbroker_throttled_requests_total", "Requests after which their client had to wait, for its quota.", "request"
+)
+THROTTLED_S = _declare.counter("kbroker_throttled_seconds_total", "For how long.", "request")
 REQUEST_BYTES = _declare.summary("kafka_network_requestmetrics_requestbytes", "Size of the requests.", "request")
 QUEUE = _declare.summary(
     "kafka_network_requestmetrics_requestqueuetimems",
@@ -62,6 +66,11 @@ def collect(sources: Sources, out: Exposition) -> None:
     """Add what the dispatcher has counted; of APIs that were asked for."""
     produce = sources.dispatcher.apis.get(PRODUCE)
     out.add(EXPIRED_PRODUCES, 0 if produce is None else produce.requests.errors[ErrorCode.REQUEST_TIMED_OUT])
+    meter = sources.dispatcher.meter
+    for key, count in list(meter.throttled.items()):
+        name = sources.dispatcher.apis[key].requests.name
+        out.add(THROTTLED, count, name)
+        out.add(THROTTLED_S, meter.throttled_ms[key] / 1000, name)
     for api in list(sources.dispatcher.apis.values()):
         requests = api.requests
         if not any(requests.by_version):

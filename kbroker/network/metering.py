@@ -10,6 +10,7 @@ and what else only brokers send is exempt. So is what comes before a login: stra
 
 from __future__ import annotations
 
+from collections import Counter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,10 @@ class Meter:
 
     def __init__(self, quotas: ClientQuotas) -> None:
         self.quotas = quotas
+        self.throttled: Counter[int] = Counter()
+        """API key -> requests whose client had to wait after them."""
+        self.throttled_ms: Counter[int] = Counter()
+        """For how long."""
         self._told_from: dict[int, range] = {}
 
     def count(self, ctx: RequestContext, request: Any, answer: Any) -> Any:
@@ -78,6 +83,8 @@ class Meter:
             delay_ms = max(delay_ms, answer.throttle_time_ms)  # topics' handlers have delays of their own
             answer.throttle_time_ms = delay_ms
         if delay_ms > 0:
+            self.throttled[ctx.api_key] += 1
+            self.throttled_ms[ctx.api_key] += delay_ms
             ctx.connection.mute(delay_ms / 1000)
         return answer
 

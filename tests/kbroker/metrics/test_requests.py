@@ -5,12 +5,19 @@ from types import SimpleNamespace
 import pytest
 
 from kbroker.metrics import requests
+from kbroker.network.metering import Meter
 from kbroker.network.request_times import ApiRequests, Times
 from kbroker.protocol.errors import ErrorCode
+from kbroker.security.quotas import ClientQuotas
 from tests.fixtures.data_path import Played
 from tests.kbroker.metrics.scraping import collected, sources_of
 
 PREFIX = "kafka_network_requestmetrics_"
+
+
+def counted(apis: dict[int, SimpleNamespace]) -> SimpleNamespace:
+    """A dispatcher."""
+    return SimpleNamespace(apis=apis, meter=Meter(ClientQuotas(1, 1000, 1)))
 
 
 def test_fetches_are_told_in_three_ways_and_silent_apis_not_at_all(played: Played) -> None:
@@ -21,7 +28,7 @@ def test_fetches_are_told_in_three_ways_and_silent_apis_not_at_all(played: Playe
     for times in (fetches.times, fetches.from_brokers):
         times.total.add(8.0)
     apis = {1: SimpleNamespace(requests=fetches), 3: SimpleNamespace(requests=silent)}
-    found = collected(requests.collect, sources_of(played, dispatcher=SimpleNamespace(apis=apis)))
+    found = collected(requests.collect, sources_of(played, dispatcher=counted(apis)))
     counts = [
         found.value(PREFIX + "requests_total", request=name, version="17")
         for name in ("Fetch", "FetchConsumer", "FetchFollower")
@@ -36,16 +43,27 @@ def test_what_replicas_did_not_copy_in_time_is_told(played: Played) -> None:
     expired = "kafka_server_delayedproducemetrics_expires_total"
     produces = ApiRequests("Produce", 12)
     apis: dict[int, SimpleNamespace] = {}
-    sources = sources_of(played, dispatcher=SimpleNamespace(apis=apis))
+    sources = sources_of(played, dispatcher=counted(apis))
     assert collected(requests.collect, sources).value(expired) == 0
     apis[0] = SimpleNamespace(requests=produces)
     produces.errors[ErrorCode.REQUEST_TIMED_OUT] += 2
     assert collected(requests.collect, sources).value(expired) == 2
 
 
+def test_who_is_throttled_is_told(played: Played) -> None:
+    dispatcher = counted({0: SimpleNamespace(requests=ApiRequests("Produce", 12))})
+    sources = sources_of(played, dispatcher=dispatcher)
+    assert collected(requests.collect, sources).find("kbroker_throttled_requests_total") == []
+    dispatcher.meter.throttled[0] += 2
+    dispatcher.meter.throttled_ms[0] += 1500
+    found = collected(requests.collect, sources)
+    assert found.value("kbroker_throttled_requests_total", request="Produce") == 2
+    assert found.value("kbroker_throttled_seconds_total", request="Produce") == 1.5
+
+
 def test_sum_and_count_of_the_times_never_fall_while_requests_wait_for_their_answers(played: Played) -> None:
     fetches = ApiRequests("Fetch", 18)
-    sources = sources_of(played, dispatcher=SimpleNamespace(apis={1: SimpleNamespace(requests=fetches)}))
+    sources = sources_of(played, dispatcher=counted({1: SimpleNamespace(requests=fetches)}))
     told: list[tuple[float, float]] = []
     for milliseconds in (5.0, 0.1, 0.2):
         fetches.by_version[17] += 1

@@ -58,8 +58,10 @@ def test_produced_bytes_are_counted_and_the_wait_is_told_and_kept() -> None:
     request, answer = blank(ProduceRequest, acks=1), ProduceResponse(responses=[])
     assert counted.count(asked(peer, PRODUCE, 9, 10_000), request, answer).throttle_time_ms == 0
     assert not peer.muted
-    assert counted.count(asked(peer, PRODUCE, 9, 30_000), request, answer).throttle_time_ms > 25_000
+    delay_ms = counted.count(asked(peer, PRODUCE, 9, 30_000), request, answer).throttle_time_ms
+    assert delay_ms > 25_000
     assert len(peer.muted) == 1
+    assert (counted.throttled, counted.throttled_ms) == ({PRODUCE: 1}, {PRODUCE: delay_ms})
 
 
 def test_produce_without_an_answer_is_muted_and_its_time_is_not_counted() -> None:
