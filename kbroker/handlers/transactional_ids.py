@@ -30,7 +30,7 @@ from kbroker.handlers.demands import (
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.grouping import by_topic
+from kbroker.protocol.grouping import Key, by_topic
 from kbroker.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -57,7 +57,6 @@ TOGETHER = 10
 """Transactions of a large request of a broker that are worked off at the same time."""
 
 T = TypeVar("T")
-Key = tuple[str, int]
 ErrorOf = Callable[[Key], ErrorCode]
 Refusal = Callable[[Key], ErrorCode | None]
 Topics = Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
@@ -135,15 +134,15 @@ def _add_for_brokers(
     asked = request.transactions
     if not ctx.is_large and all(each.verify_only for each in asked):
         return AddPartitionsToTxnResponse(results_by_transaction=[_verify(services, each) for each in asked])
-    return _add_or_verify_all(services, asked, TOGETHER if ctx.is_large else len(asked))
+    return _add_or_verify_all(services, ctx.api_version, asked, TOGETHER if ctx.is_large else len(asked))
 
 
 async def _add_or_verify_all(
-    services: Services, asked: Sequence[AskedByBroker], together: int
+    services: Services, version: int, asked: Sequence[AskedByBroker], together: int
 ) -> AddPartitionsToTxnResponse:
     results: list[ResultForBroker] = []
     for portion in portions(asked, together):
-        results += await asyncio.gather(*(_add_or_verify(services, each) for each in portion))
+        results += await asyncio.gather(*(_add_or_verify(services, version, each) for each in portion))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
@@ -163,7 +162,7 @@ async def _add_many(
             keys,
         )
         error_of = _same(known_error(answer.error, ctx.api_version))
-    results = await _topic_results_in_turns(topics, lambda keys: error_of)
+    results = await _topic_results_in_turns(topics, ctx.api_version, lambda keys: error_of)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
@@ -243,11 +242,11 @@ async def _add(
         return error.code
 
 
-async def _add_or_verify(services: Services, asked: AskedByBroker) -> ResultForBroker:
+async def _add_or_verify(services: Services, version: int, asked: AskedByBroker) -> ResultForBroker:
     producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
     if asked.verify_only:
         results = await _topic_results_in_turns(
-            asked.topics, lambda keys: services.transactions.verify(*producer, keys).__getitem__
+            asked.topics, version, lambda keys: services.transactions.verify(*producer, keys).__getitem__
         )
     else:
         refusal = partial(
@@ -259,7 +258,7 @@ async def _add_or_verify(services: Services, asked: AskedByBroker) -> ResultForB
         else:
             # Of other brokers, for producers whose transactions have epochs of their own.
             error_of = _same(await _add(services, *producer, keys, EPOCH_EACH, may_wait=False))
-        results = await _topic_results_in_turns(asked.topics, lambda keys: error_of)
+        results = await _topic_results_in_turns(asked.topics, version, lambda keys: error_of)
     return ResultForBroker(transactional_id=asked.transactional_id, topic_results=results)
 
 
@@ -287,18 +286,21 @@ def _topic_results(topics: Topics, error_of: ErrorOf) -> list[TopicResult]:
     ]
 
 
-async def _topic_results_in_turns(topics: Topics, judge: Callable[[list[Key]], ErrorOf]) -> list[TopicResult]:
+async def _topic_results_in_turns(
+    topics: Topics, version: int, judge: Callable[[list[Key]], ErrorOf]
+) -> list[TopicResult]:
     """`judge`: tells of some partitions at a time what their errors are."""
     turn = Turn()
     results = []
     for topic in topics:
-        partitions: list[PartitionResult] = []
+        partitions = ElementWriter(AddPartitionsToTxnResponse, version)
         for portion in portions(topic.partitions):
             keys = [(topic.name, partition) for partition in portion]
             error_of = judge(keys)
-            partitions += [PartitionResult(partition_index=key[1], partition_error_code=error_of(key)) for key in keys]
+            for key in keys:
+                partitions.append(PartitionResult(partition_index=key[1], partition_error_code=error_of(key)))
             await turn.end_if_over()
-        results.append(TopicResult(name=topic.name, results_by_partition=partitions))
+        results.append(TopicResult(name=topic.name, results_by_partition=partitions.array()))
         await turn.end_if_over()
     return results
 

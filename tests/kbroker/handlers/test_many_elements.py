@@ -17,6 +17,7 @@ from kbroker.handlers.cluster import MOST_UPDATES
 from kbroker.handlers.demands import Asked, together
 from kbroker.handlers.refusals import blank
 from kbroker.handlers.registry import HANDLERS
+from kbroker.protocol.codec import decode, encode
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
@@ -38,6 +39,7 @@ from kbroker.protocol.messages.security import (
 )
 from kbroker.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     DescribeProducersRequest,
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
@@ -288,6 +290,8 @@ async def test_very_many_partitions_of_one_topic_join_a_transaction_in_turns(
     )
     context: Any = SimpleNamespace(api_version=3 if how == "add" else 5, is_large=True, ends_with_connection=False)
     answer: Any = await HANDLERS[schema_of(AddPartitionsToTxnRequest).api_key].handler(services, context, request)
+    version = context.api_version
+    answer = decode(AddPartitionsToTxnResponse, encode(answer, version), version)
     topics = answer.results_by_topic_v3_and_below or answer.results_by_transaction[0].topic_results
     assert {each.partition_error_code for each in topics[0].results_by_partition} == {error}
     assert len(topics[0].results_by_partition) == MANY
