@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote_plus, unquote_plus
 
 from kbroker.controller.znode_operations import ANY_VERSION
@@ -32,6 +32,7 @@ from kbroker.controller.znode_values import (
     topic_name,
     write_json,
 )
+from kbroker.protocol.grouping import TopicPartition as TopicPartition
 from kbroker.protocol.primitives import uuid_from_text, uuid_to_text
 
 CONTROLLER = "/controller"
@@ -86,17 +87,6 @@ T = TypeVar("T")
 
 class MalformedZnode(ValueError):
     """What a znode holds is not what Kafka keeps there; the message names the path."""
-
-
-class TopicPartition(NamedTuple):
-    """A partition by its topic's name and its number."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        """Kafka's own short form, also the name of the partition's folder."""
-        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)

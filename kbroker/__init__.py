@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kbroker.client.table_delivery import TableNotWritten as TableNotWritten
     from kbroker.client.types import *  # noqa: F403
     from kbroker.protocol.errors import ErrorCode as ErrorCode
+    from kbroker.protocol.grouping import TopicPartition as TopicPartition
     from kbroker.protocol.records.record import Record as Record
     from kbroker.security.acls import AclOperation as AclOperation
     from kbroker.security.acls import AclPattern as AclPattern
@@ -94,6 +95,7 @@ _MODULES = {
     "LATEST": "kbroker.client.types",
     "MAX_TIMESTAMP": "kbroker.client.types",
     "ErrorCode": "kbroker.protocol.errors",
+    "TopicPartition": "kbroker.protocol.grouping",
     "Record": "kbroker.protocol.records.record",
     "AclOperation": "kbroker.security.acls",
     "AclPattern": "kbroker.security.acls",

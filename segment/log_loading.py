@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.primitives import uuid_to_text
 from kbroker.segment import checkpoints, names
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_dir import LogDir, LogDirError
 from kbroker.segment.log_move import is_part_of
-from kbroker.segment.log_table import Key, LogTable
+from kbroker.segment.log_table import LogTable
 from kbroker.segment.names import FolderName
 from kbroker.segment.recovery import KnownOffsets, LogSetup, open_log
 

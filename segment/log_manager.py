@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.segment import names
 from kbroker.segment.background_flush import BackgroundFlush
 from kbroker.segment.files import LEAST_CAPACITY, FilePool, Files, default_capacity
@@ -31,7 +32,7 @@ from kbroker.segment.log_dir import LogDir, LogDirError
 from kbroker.segment.log_disk import Flush
 from kbroker.segment.log_loading import LogLoading
 from kbroker.segment.log_move import finish_copy
-from kbroker.segment.log_table import Key, LogDirDescription, LogTable
+from kbroker.segment.log_table import LogDirDescription, LogTable
 from kbroker.segment.offset_checkpoints import OffsetCheckpoints
 from kbroker.segment.recovery import LogSetup, create_log
 from kbroker.segment.trash import Trash

@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbroker.protocol.grouping import Key
 from kbroker.segment.files import Files
 from kbroker.segment.log import Log
 from kbroker.segment.log_dir import LogDir
 
 log = logging.getLogger(__name__)
-
-Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from kbroker.protocol.grouping import Key
 from kbroker.segment import checkpoints
 from kbroker.segment.log import Log
-from kbroker.segment.log_table import Key, LogTable
+from kbroker.segment.log_table import LogTable
 
 
 class OffsetCheckpoints:

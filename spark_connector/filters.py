@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbroker.spark_connector.offset_ranges import TopicPartition
+from kbroker.protocol.grouping import Key
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "EqualTo": operator.eq,
@@ -41,7 +41,7 @@ class PlaceFilter:
     value: Any
     negated: bool = False
 
-    def allows(self, place: TopicPartition) -> bool:
+    def allows(self, place: Key) -> bool:
         """Whether rows of the partition can pass."""
         found = place[0] if self.column == "topic" else place[1]
         return COMPARISONS[self.comparison](found, self.value) != self.negated
@@ -86,11 +86,11 @@ class Pushed:
         """Return the first millisecond that cannot pass; None: there is none."""
         return None if self.timestamps_us.high == FARTHEST else max(0, self.timestamps_us.high // 1000 + 1)
 
-    def allows(self, place: TopicPartition) -> bool:
+    def allows(self, place: Key) -> bool:
         """Whether a partition has to be read."""
         return all(each.allows(place) for each in self.places)
 
-    def key_places(self, counts: Mapping[str, int]) -> set[TopicPartition] | None:
+    def key_places(self, counts: Mapping[str, int]) -> set[Key] | None:
         """Return the partitions that the keys belong to by Kafka's default partitioner; None: any."""
         from kbroker.protocol.records.partitioner import partition_for_key
 

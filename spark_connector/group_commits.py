@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kbroker.spark_connector.offset_ranges import TopicPartition
+from kbroker.protocol.grouping import Key
 from kbroker.spark_connector.read_options import ReadOptions
 from kbroker.spark_connector.tasks import new_cluster
 
@@ -30,14 +30,14 @@ class GroupCommits:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._changed = threading.Condition()
-        self._next: Mapping[TopicPartition, int] | None = None
-        self._told: Mapping[TopicPartition, int] = {}
+        self._next: Mapping[Key, int] | None = None
+        self._told: Mapping[Key, int] = {}
         self._is_under_way = False
-        self._waited_for: Mapping[TopicPartition, int] = {}
+        self._waited_for: Mapping[Key, int] = {}
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def tell(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def tell(self, offsets: Mapping[Key, int]) -> None:
         """Have the offsets committed soon; returns at once."""
         with self._changed:
             if self._is_closed or offsets == self._told:
@@ -75,7 +75,7 @@ class GroupCommits:
                         self._is_under_way = False
                         self._changed.notify_all()
 
-    def _take(self) -> Mapping[TopicPartition, int] | None:
+    def _take(self) -> Mapping[Key, int] | None:
         """Wait for offsets; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._next is not None or self._is_closed)
@@ -83,7 +83,7 @@ class GroupCommits:
             self._is_under_way = offsets is not None
             return offsets
 
-    def _commit(self, cluster: PlainCluster, offsets: Mapping[TopicPartition, int]) -> None:
+    def _commit(self, cluster: PlainCluster, offsets: Mapping[Key, int]) -> None:
         from kbroker.protocol.errors import KafkaError
 
         group = self._options.commit_group

@@ -11,7 +11,8 @@ import zlib
 from typing import TYPE_CHECKING
 
 from kbroker.client.errors import UnknownTopicOrPartitionError
-from kbroker.client.plain_cluster import PlainCluster, TopicPartition
+from kbroker.client.plain_cluster import PlainCluster
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class LedgerTopic:
         self._cluster = cluster
         self.topic = topic
 
-    def place_of(self, name: str) -> TopicPartition:
+    def place_of(self, name: str) -> Key:
         """Return the partition of a query's entries."""
         return self.topic, zlib.crc32(name.encode()) % PARTITIONS
 
@@ -49,7 +50,7 @@ class LedgerTopic:
             self._cluster.create_topic(self.topic, PARTITIONS, replicas, configs)
             self._cluster.partitions([self.topic])
 
-    def read(self, place: TopicPartition) -> dict[bytes, bytes]:
+    def read(self, place: Key) -> dict[bytes, bytes]:
         """Return the newest value of each key; waits for transactions of others that are open in the partition.
 
         What was written before the call is in it: an open transaction of another query hides what is behind it.

@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-NO_ID = bytes(16)
+from kbroker.protocol.grouping import Key
 
-TopicPartition = tuple[str, int]
+NO_ID = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class DataLoss:
 
 
 def plan_ranges(
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    bounds: Mapping[TopicPartition, Bounds],
+    starts: Mapping[Key, int],
+    ends: Mapping[Key, int],
+    bounds: Mapping[Key, Bounds],
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> tuple[list[OffsetRange], list[DataLoss]]:
     """Return the non-empty ranges to read, cut to what is there, and what had to be cut away; of none nothing is."""
@@ -74,7 +74,7 @@ def split_ranges(
     ranges: Sequence[OffsetRange],
     min_partitions: int | None,
     max_records: int | None,
-    bytes_per_offset: Mapping[TopicPartition, float],
+    bytes_per_offset: Mapping[Key, float],
 ) -> list[OffsetRange]:
     """Cut ranges until none has more than max_records offsets and there are min_partitions of them (where possible).
 
@@ -97,7 +97,7 @@ def split_ranges(
 
 
 def gather(
-    ranges: Sequence[OffsetRange], bytes_per_offset: Mapping[TopicPartition, float], most_bytes: float
+    ranges: Sequence[OffsetRange], bytes_per_offset: Mapping[Key, float], most_bytes: float
 ) -> list[tuple[OffsetRange, ...]]:
     """Put neighbours together into shares of at most `most_bytes`; a larger range, or of unknown size, is one alone."""
     shares: list[tuple[OffsetRange, ...]] = []

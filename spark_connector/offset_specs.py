@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.offsets import EARLIEST, LATEST
-from kbroker.spark_connector.offset_ranges import Bounds, TopicPartition
+from kbroker.spark_connector.offset_ranges import Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,22 +19,20 @@ class OffsetSpec:
     """Its name in errors."""
     default: int | None = None
     """For all: EARLIEST or LATEST, or a time when `by_time`; None: see by_partition."""
-    by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
+    by_partition: Mapping[Key, int] = field(default_factory=dict)
     """Offsets (EARLIEST and LATEST included), or times when `by_time`."""
     by_time: bool = False
     """The numbers are milliseconds since 1970; the offset is that of the first record so young."""
     latest_when_none: bool = False
     """Where no record is so young: the end (otherwise an error)."""
 
-    def times(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def times(self, partitions: Iterable[Key]) -> dict[Key, int]:
         """Return the times that have to be looked up."""
         if not self.by_time:
             return {}
         return {place: self._number(place) for place in partitions}
 
-    def resolve(
-        self, bounds: Mapping[TopicPartition, Bounds], found: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
+    def resolve(self, bounds: Mapping[Key, Bounds], found: Mapping[Key, int]) -> dict[Key, int]:
         """Return an offset for each partition; `found` are the offsets at `times`, -1 where no record is so young."""
         offsets = {}
         for place, available in bounds.items():
@@ -48,14 +47,14 @@ class OffsetSpec:
             offsets[place] = {EARLIEST: available.earliest, LATEST: available.latest}.get(offset, offset)
         return offsets
 
-    def is_fixed(self, place: TopicPartition) -> bool:
+    def is_fixed(self, place: Key) -> bool:
         """Whether an offset or a time says where in the partition, and not what there is (earliest, latest)."""
         return self.by_time or self._number(place) >= 0
 
-    def _number(self, place: TopicPartition) -> int:
+    def _number(self, place: Key) -> int:
         return self.by_partition[place] if self.default is None else self.default
 
-    def check_covers(self, partitions: Iterable[TopicPartition], assigned: Iterable[TopicPartition] = ()) -> None:
+    def check_covers(self, partitions: Iterable[Key], assigned: Iterable[Key] = ()) -> None:
         """Refuse one that misses a partition of the read or names one outside it, as Spark does.
 
         It may name any that was `assigned`: one of those that is gone was to be named as long as it was there.
@@ -107,7 +106,7 @@ def parse_timestamps(option: str, text: str, *, latest_when_none: bool) -> Offse
     return OffsetSpec(option, by_partition=times, by_time=True, latest_when_none=latest_when_none)
 
 
-def parse_partition_numbers(text: str, minimum: int) -> dict[TopicPartition, int]:
+def parse_partition_numbers(text: str, minimum: int) -> dict[Key, int]:
     """Read `{"topic":{"0":number}}`; raises ValueError."""
     try:
         parsed = json.loads(text)

@@ -8,14 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kbroker.protocol.grouping import Key
 from kbroker.spark_connector.filters import FARTHEST, Pushed
-from kbroker.spark_connector.offset_ranges import (
-    Bounds,
-    DataLoss,
-    OffsetRange,
-    TopicPartition,
-    split_ranges,
-)
+from kbroker.spark_connector.offset_ranges import Bounds, DataLoss, OffsetRange, split_ranges
 from kbroker.spark_connector.offset_specs import OffsetSpec
 from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.read_options import ReadOptions
@@ -35,7 +30,7 @@ class DataLossError(RuntimeError):
     """Offsets that the query asked for are not there; failOnDataLoss=false reads the rest."""
 
 
-def find_partitions(cluster: PlainCluster, options: ReadOptions) -> list[TopicPartition]:
+def find_partitions(cluster: PlainCluster, options: ReadOptions) -> list[Key]:
     """Return the partitions that assign, subscribe or subscribePattern name now, in order."""
     selection = options.selection
     if selection.assign:
@@ -55,7 +50,7 @@ def find_partitions(cluster: PlainCluster, options: ReadOptions) -> list[TopicPa
     return sorted(cluster.partitions(topics))
 
 
-def find_bounds(cluster: PlainCluster, places: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+def find_bounds(cluster: PlainCluster, places: Collection[Key]) -> dict[Key, Bounds]:
     """Return what each partition holds now."""
     return {place: Bounds(*found) for place, found in cluster.bounds(places).items()}
 
@@ -63,10 +58,10 @@ def find_bounds(cluster: PlainCluster, places: Collection[TopicPartition]) -> di
 def resolve(
     cluster: PlainCluster,
     spec: OffsetSpec,
-    bounds: Mapping[TopicPartition, Bounds],
-    every_place: Collection[TopicPartition],
-    assigned: Collection[TopicPartition] = (),
-) -> dict[TopicPartition, int]:
+    bounds: Mapping[Key, Bounds],
+    every_place: Collection[Key],
+    assigned: Collection[Key] = (),
+) -> dict[Key, int]:
     """Return the offset that an option means in each partition of `bounds`; it must name `every_place`, if any."""
     try:
         spec.check_covers(every_place, assigned)
@@ -79,9 +74,9 @@ def resolve(
 def check_order(
     starting: OffsetSpec,
     ending: OffsetSpec,
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    bounds: Mapping[TopicPartition, Bounds],
+    starts: Mapping[Key, int],
+    ends: Mapping[Key, int],
+    bounds: Mapping[Key, Bounds],
 ) -> None:
     """Refuse a read that ends before it begins, as Spark does; a start behind all that is there is data loss."""
     for place, start in sorted(starts.items()):
@@ -93,9 +88,7 @@ def check_order(
             )
 
 
-def needed_places(
-    cluster: PlainCluster, places: Collection[TopicPartition], options: ReadOptions, pushed: Pushed
-) -> list[TopicPartition]:
+def needed_places(cluster: PlainCluster, places: Collection[Key], options: ReadOptions, pushed: Pushed) -> list[Key]:
     """Return the partitions that can hold rows which pass the filters."""
     allowed = [place for place in places if pushed.allows(place)]
     if options.partitioned_by_key and pushed.keys is not None:
@@ -141,7 +134,7 @@ def report(message: str, reason: str, *, fail: bool) -> None:
         log.warning("reading what is there: %s", message)
 
 
-def report_unsized(places: Iterable[TopicPartition]) -> None:
+def report_unsized(places: Iterable[Key]) -> None:
     """Refuse to go on where maxBytesPerTrigger limits nothing, for want of the partitions' sizes."""
     unknown = [f"{topic}-{partition}" for topic, partition in places]
     if unknown:
@@ -155,18 +148,16 @@ def split(
     cluster: PlainCluster,
     options: ReadOptions,
     ranges: Sequence[OffsetRange],
-    bounds: Mapping[TopicPartition, Bounds],
+    bounds: Mapping[Key, Bounds],
 ) -> list[OffsetRange]:
     """Cut ranges as minPartitions and maxRecordsPerPartition wish, by the partitions' sizes in bytes."""
-    density: dict[TopicPartition, float] = {}
+    density: dict[Key, float] = {}
     if options.min_partitions is not None and len(ranges) < options.min_partitions:
         density = bytes_per_offset(cluster, bounds, {(each.topic, each.partition) for each in ranges})
     return split_ranges(ranges, options.min_partitions, options.max_records_per_partition, density)
 
 
-def sized(
-    cluster: PlainCluster, bounds: Mapping[TopicPartition, Bounds], places: Collection[TopicPartition]
-) -> dict[TopicPartition, float]:
+def sized(cluster: PlainCluster, bounds: Mapping[Key, Bounds], places: Collection[Key]) -> dict[Key, float]:
     """Return the bytes that an offset counts for when ranges are gathered into tasks."""
     return {place: max(each, LEAST_BYTES) for place, each in bytes_per_offset(cluster, bounds, places).items()}
 
@@ -198,11 +189,11 @@ def sample(options: ReadOptions, column: str, rows: int = SAMPLE_ROWS) -> list[b
 
 def bytes_per_offset(
     cluster: PlainCluster,
-    bounds: Mapping[TopicPartition, Bounds],
-    places: Iterable[TopicPartition],
+    bounds: Mapping[Key, Bounds],
+    places: Iterable[Key],
     *,
     is_needed: bool = False,
-) -> dict[TopicPartition, float]:
+) -> dict[Key, float]:
     """Return how many bytes an offset has on average, as stored; of partitions whose size the brokers tell.
 
     Only where it is needed they are asked again: a plan is good without, and late by the time that it waits.

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.offsets import EARLIEST, LATEST
-from kbroker.spark_connector.offset_ranges import TopicPartition
 from kbroker.spark_connector.offset_specs import OffsetSpec, parse_offsets, parse_timestamps
 from kbroker.spark_connector.options import GivenOptions, OptionError
 
@@ -49,7 +49,7 @@ MAX_TRIGGER_DELAY_MS = 900_000
 class Selection:
     """Which partitions are read: exactly one of the three is given."""
 
-    assign: tuple[TopicPartition, ...] = ()
+    assign: tuple[Key, ...] = ()
     subscribe: tuple[str, ...] = ()
     subscribe_pattern: str = ""
 
@@ -222,7 +222,7 @@ def _selection(given: GivenOptions) -> Selection:
     return Selection(assign=_assignment(text))
 
 
-def _assignment(text: str) -> tuple[TopicPartition, ...]:
+def _assignment(text: str) -> tuple[Key, ...]:
     try:
         parsed = json.loads(text)
         pairs = {(str(topic), int(p)) for topic, partitions in parsed.items() for p in partitions}

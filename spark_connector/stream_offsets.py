@@ -14,16 +14,17 @@ import binascii
 import math
 from collections.abc import Collection, Mapping
 
-from kbroker.spark_connector.offset_ranges import NO_ID, TopicPartition
+from kbroker.protocol.grouping import Key
+from kbroker.spark_connector.offset_ranges import NO_ID
 from kbroker.spark_connector.read_options import TriggerLimits
 
-Offsets = dict[TopicPartition, int]
+Offsets = dict[Key, int]
 JsonOffsets = dict[str, dict[str, int]]
 BEFORE_ID = "@"
 """No legal name of a topic holds it."""
 
 
-def to_json(offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, bytes] | None = None) -> JsonOffsets:
+def to_json(offsets: Mapping[Key, int], topic_ids: Mapping[str, bytes] | None = None) -> JsonOffsets:
     """Return the form of the checkpoint; always in one order, for Spark compares texts."""
     topics: JsonOffsets = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -61,9 +62,7 @@ def are_two(one: bytes | None, other: bytes | None) -> bool:
     return one != other and NO_ID not in (one or NO_ID, other or NO_ID)
 
 
-def lost_between(
-    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], remade: Collection[str]
-) -> list[str]:
+def lost_between(start: Mapping[Key, int], end: Mapping[Key, int], remade: Collection[str]) -> list[str]:
     """Say what of `start` goes on nowhere in `end`, each thing once; `remade` are topics of another id by then."""
     lost = []
     for topic, partition in sorted(start):
@@ -77,16 +76,16 @@ def lost_between(
     return list(dict.fromkeys(lost))
 
 
-def count_new(begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int:
+def count_new(begins: Mapping[Key, int], latest: Mapping[Key, int]) -> int:
     """Return how many offsets lie between the two."""
     return sum(max(0, end - begins[place]) for place, end in latest.items())
 
 
 def end_of_batch(
-    begins: Mapping[TopicPartition, int],
-    latest: Mapping[TopicPartition, int],
+    begins: Mapping[Key, int],
+    latest: Mapping[Key, int],
     limits: TriggerLimits,
-    bytes_per_offset: Mapping[TopicPartition, float],
+    bytes_per_offset: Mapping[Key, float],
 ) -> Offsets:
     """Return where a micro-batch ends: each partition gets its share of the limits, and at least one record."""
     sizes = {place: max(0, end - begins[place]) for place, end in latest.items()}

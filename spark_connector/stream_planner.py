@@ -13,10 +13,11 @@ import time
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.offsets import EARLIEST, LATEST
 from kbroker.spark_connector import planning
 from kbroker.spark_connector.group_commits import GroupCommits
-from kbroker.spark_connector.offset_ranges import Bounds, OffsetRange, TopicPartition, gather, plan_ranges
+from kbroker.spark_connector.offset_ranges import Bounds, OffsetRange, gather, plan_ranges
 from kbroker.spark_connector.read_options import ReadOptions, TriggerLimits
 from kbroker.spark_connector.stream_offsets import Offsets, are_two, count_new, end_of_batch, lost_between
 from kbroker.spark_connector.tasks import new_cluster
@@ -44,9 +45,9 @@ class StreamPlanner:
         """Of the topics whose ends `_target` are."""
         self._group = GroupCommits(options) if options.commit_group else None
         self._last_batch_at = float("-inf")
-        self._densities: dict[TopicPartition, float] = {}
+        self._densities: dict[Key, float] = {}
         """Bytes of an offset in the partitions of `_sized`, where the brokers tell; asked for again now and then."""
-        self._sized: set[TopicPartition] = set()
+        self._sized: set[Key] = set()
         self._sized_until = float("-inf")
 
     @property
@@ -96,7 +97,7 @@ class StreamPlanner:
         now = time.monotonic() if now is None else now
         if self._target is None and self._is_too_early(count_new(begins, latest), limits, now):
             return start
-        density: dict[TopicPartition, float] = {}
+        density: dict[Key, float] = {}
         if limits.max_bytes is not None:
             growing = [place for place, end in latest.items() if end > begins[place]]
             bounds = planning.find_bounds(self.cluster, growing)
@@ -156,7 +157,7 @@ class StreamPlanner:
             self._sized, self._sized_until = places, now + SIZED_S
         return gather(ranges, self._densities, planning.SHARE_BYTES)
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(self, offsets: Mapping[Key, int]) -> None:
         """Tell the consumer group, if there is one; nobody waits for it."""
         if self._group is not None and offsets:
             self._group.tell(offsets)
@@ -177,7 +178,7 @@ class StreamPlanner:
             if all(end >= least.get(place, end) for place, end in newest.items()) or not patience.pause():
                 return newest
 
-    def _bounds_of(self, there: Collection[TopicPartition], end: Offsets) -> dict[TopicPartition, Bounds]:
+    def _bounds_of(self, there: Collection[Key], end: Offsets) -> dict[Key, Bounds]:
         """Return what the partitions hold; less than a micro-batch that was planned is asked for again as well."""
         from kbroker.client.plain_cluster import Patience
 
@@ -196,7 +197,7 @@ class StreamPlanner:
                 moved[place] = max(end, offsets.get(place, end))
         return moved
 
-    def _find_partitions(self) -> list[TopicPartition]:
+    def _find_partitions(self) -> list[Key]:
         """Return the partitions that there are; without deleted topics where those may be missing."""
         from kbroker.client.errors import UnknownTopicOrPartitionError
 

@@ -22,7 +22,7 @@ from kbroker.client.client_config import NEW_TOPIC_S, ConsumerConfig
 from kbroker.client.errors import NotConnected, NotLeaderOrFollowerError, error_for
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.grouping import by_topic
+from kbroker.protocol.grouping import Key, by_topic
 from kbroker.protocol.messages.configs import DescribeConfigsRequest
 from kbroker.protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest
 from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -43,7 +43,6 @@ MANY_COORDINATORS = 4
 BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 1.0
 
-TopicPartition = tuple[str, int]
 Answer = TypeVar("Answer")
 
 
@@ -90,8 +89,8 @@ class PlainCluster:
         """Seconds that a question is asked again after errors that pass: no leader, a broker that is away."""
         self.pool = BufferPool(128 << 20)
         self._brokers: dict[int, tuple[str, int]] = {}
-        self._leaders: dict[TopicPartition, int] = {}
-        self._leader_epochs: dict[TopicPartition, int] = {}
+        self._leaders: dict[Key, int] = {}
+        self._leader_epochs: dict[Key, int] = {}
         """-1 from a broker that gives none. By it a leader that is none any more, and does not know it, is told."""
         self.topic_ids: dict[str, bytes] = {}
         """Of the topics that were asked about last; zeros from a broker that gives none."""
@@ -117,7 +116,7 @@ class PlainCluster:
         answer = self._retry(lambda: self._metadata(None))
         return [t.name for t in answer.topics if t.name and not t.is_internal]
 
-    def partitions(self, topics: Iterable[str]) -> set[TopicPartition]:
+    def partitions(self, topics: Iterable[str]) -> set[Key]:
         """Return the topics' partitions and learn their leaders; raises UnknownTopicOrPartitionError by name."""
         names = sorted(set(topics))
         places = set()
@@ -137,11 +136,11 @@ class PlainCluster:
 
     def offsets(
         self,
-        partitions: Collection[TopicPartition],
-        timestamp: int | Mapping[TopicPartition, int],
+        partitions: Collection[Key],
+        timestamp: int | Mapping[Key, int],
         *,
         read_committed: bool | None = None,
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[Key, int]:
         """Return each partition's offset at EARLIEST, at LATEST, or of the first record at or after a time in ms.
 
         The time may differ from partition to partition; -1 where no record is so young. LATEST is what a reader of
@@ -150,7 +149,7 @@ class PlainCluster:
         times = timestamp if isinstance(timestamp, Mapping) else dict.fromkeys(partitions, timestamp)
         return self._look_up(list(partitions), [times], read_committed)[0]
 
-    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    def bounds(self, partitions: Collection[Key]) -> dict[Key, tuple[int, int]]:
         """Return each partition's offsets at EARLIEST and LATEST."""
         places = list(partitions)
         earliest, latest = self._look_up(places, [dict.fromkeys(places, EARLIEST), dict.fromkeys(places, LATEST)])
@@ -158,16 +157,16 @@ class PlainCluster:
 
     def _look_up(
         self,
-        places: list[TopicPartition],
-        questions: Sequence[Mapping[TopicPartition, int]],
+        places: list[Key],
+        questions: Sequence[Mapping[Key, int]],
         read_committed: bool | None = None,
-    ) -> list[dict[TopicPartition, int]]:
+    ) -> list[dict[Key, int]]:
         """Return the offsets at the times of each question, asked of all leaders at the same time."""
         committed = self.config.read_committed if read_committed is None else read_committed
 
-        def ask() -> list[dict[TopicPartition, int]]:
+        def ask() -> list[dict[Key, int]]:
             self.partitions({topic for topic, number in places if (topic, number) not in self._leaders})
-            found: list[dict[TopicPartition, int]] = [{} for _ in questions]
+            found: list[dict[Key, int]] = [{} for _ in questions]
             try:
                 by_leader = self._by_leader(places)
                 requests = [
@@ -188,14 +187,12 @@ class PlainCluster:
 
         return self._retry(ask)
 
-    def sizes(
-        self, partitions: Collection[TopicPartition], *, retry_for: float | None = None
-    ) -> dict[TopicPartition, int]:
+    def sizes(self, partitions: Collection[Key], *, retry_for: float | None = None) -> dict[Key, int]:
         """Return the bytes of each partition's log on its leader, as stored; without those that no leader tells.
 
         Log directories that are offline are named, too, with an error: they hold nothing that a broker leads.
         """
-        found: dict[TopicPartition, int] = {}
+        found: dict[Key, int] = {}
 
         def ask() -> None:
             missing = [place for place in partitions if place not in found]
@@ -267,7 +264,7 @@ class PlainCluster:
 
         self._retry(ask)
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(self, group: str, offsets: Mapping[Key, int]) -> None:
         """Store the offsets that the group reads next; the group must have no members."""
         partition = OffsetCommitRequest.OffsetCommitRequestPartition
         topics = [
@@ -302,13 +299,13 @@ class PlainCluster:
                 raise error_for(each.error_code, f"{what} {key!r}: {each.error_message or 'no coordinator'}")
         return {key: self._connect((each.host, each.port)) for key, each in zip(keys, found, strict=True)}
 
-    def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        by_leader: dict[int, list[TopicPartition]] = {}
+    def _by_leader(self, partitions: Iterable[Key]) -> dict[int, list[Key]]:
+        by_leader: dict[int, list[Key]] = {}
         for place in partitions:
             by_leader.setdefault(self._leader(place), []).append(place)
         return by_leader
 
-    def connection_for(self, place: TopicPartition, replica: int | None = None) -> PlainConnection:
+    def connection_for(self, place: Key, replica: int | None = None) -> PlainConnection:
         """Return the connection to a replica, or to the partition's leader; raises LeaderNotAvailableError."""
         if replica is not None and replica in self._brokers:
             return self.connection(replica)
@@ -316,7 +313,7 @@ class PlainCluster:
             self.partitions([place[0]])
         return self.connection(self._leader(place))
 
-    def forget(self, place: TopicPartition) -> None:
+    def forget(self, place: Key) -> None:
         """Ask anew who leads the partition, over a new connection: its leader moved or went away."""
         leader = self._leaders.pop(place, None)
         if leader is not None:
@@ -347,7 +344,7 @@ class PlainCluster:
             )
         return connection
 
-    def _leader(self, place: TopicPartition) -> int:
+    def _leader(self, place: Key) -> int:
         leader = self._leaders.get(place, None)
         if leader is None:
             raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=place[0], partition=place[1])
@@ -443,7 +440,7 @@ def _describe_key(broker: int, key: str) -> DescribeConfigsRequest:
     return DescribeConfigsRequest(resources=[resource])
 
 
-def _describe_logs(places: Iterable[TopicPartition]) -> DescribeLogDirsRequest:
+def _describe_logs(places: Iterable[Key]) -> DescribeLogDirsRequest:
     topics = [
         DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=numbers)
         for name, numbers in by_topic(places).items()
@@ -451,7 +448,7 @@ def _describe_logs(places: Iterable[TopicPartition]) -> DescribeLogDirsRequest:
     return DescribeLogDirsRequest(topics=topics)
 
 
-def _sizes_in(answer: DescribeLogDirsResponse) -> dict[TopicPartition, int]:
+def _sizes_in(answer: DescribeLogDirsResponse) -> dict[Key, int]:
     return {
         (topic.name, log.partition_index): log.partition_size
         for directory in answer.results
@@ -462,9 +459,9 @@ def _sizes_in(answer: DescribeLogDirsResponse) -> dict[TopicPartition, int]:
 
 
 def _list_offsets(
-    places: list[TopicPartition],
-    times: Mapping[TopicPartition, int],
-    leader_epochs: Mapping[TopicPartition, int],
+    places: list[Key],
+    times: Mapping[Key, int],
+    leader_epochs: Mapping[Key, int],
     read_committed: bool,
 ) -> ListOffsetsRequest:
     topics = [

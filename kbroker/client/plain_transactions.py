@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.client.errors import TimedOut, error_for
-from kbroker.client.plain_cluster import TRANSACTION, PlainCluster, TopicPartition
+from kbroker.client.plain_cluster import TRANSACTION, PlainCluster
 from kbroker.client.transaction_requests import (
     EPOCH_EACH,
     NEWEST_ADD_PARTITIONS,
@@ -30,6 +30,7 @@ from kbroker.client.transaction_requests import (
     TRANSACTION_VERSION,
 )
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.transactions import (
@@ -98,7 +99,7 @@ class PlainTransactions:
 
         return self._persist(ask, [transactional_id])
 
-    def write(self, owner: Owner, place: TopicPartition, key: bytes, value: bytes | None, sequence: int) -> None:
+    def write(self, owner: Owner, place: Key, key: bytes, value: bytes | None, sequence: int) -> None:
         """Write a record in the owner's transaction, which begins where none is open; `sequence` counts per epoch."""
         if not self._persist(lambda: self._has_epoch_each(owner), [owner.transactional_id]):
             self._persist(lambda: self._add(owner, place), [owner.transactional_id])
@@ -119,7 +120,7 @@ class PlainTransactions:
                 self._epoch_each = levels.get(TRANSACTION_VERSION, 0) >= EPOCH_EACH
         return self._epoch_each
 
-    def _add(self, owner: Owner, place: TopicPartition) -> None:
+    def _add(self, owner: Owner, place: Key) -> None:
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=owner.transactional_id,
             v3_and_below_producer_id=owner.producer_id,
@@ -134,7 +135,7 @@ class PlainTransactions:
             for result in topic.results_by_partition:
                 self._raise_for(result.partition_error_code, owner.transactional_id)
 
-    def _produce(self, owner: Owner, place: TopicPartition, batch: bytearray) -> None:
+    def _produce(self, owner: Owner, place: Key, batch: bytearray) -> None:
         data = ProduceRequest.PartitionProduceData(index=place[1], records=batch)
         request = ProduceRequest(
             transactional_id=owner.transactional_id,

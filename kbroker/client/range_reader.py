@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.client.arrow import RecordBatches
 from kbroker.client.errors import error_for, error_out_of_order
-from kbroker.client.plain_cluster import Patience, PlainCluster, TopicPartition
+from kbroker.client.plain_cluster import Patience, PlainCluster
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.offsets import EARLIEST, LATEST
 from kbroker.protocol.records.batch import read_header, split_batches
@@ -63,7 +64,7 @@ class RangeReader:
     ) -> None:
         """`skip_gone`: leave out offsets that were deleted; `skip_corrupt`: batches that cannot be decoded."""
         self._cluster = cluster
-        self._place: TopicPartition = (topic, partition)
+        self._place: Key = (topic, partition)
         self._start, self._end = start, end
         self._topic_id = topic_id
         self._skip_gone, self._skip_corrupt = skip_gone, skip_corrupt

@@ -8,20 +8,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from kbroker.protocol.grouping import TopicPartition as TopicPartition
 from kbroker.protocol.messages.offsets import EARLIEST as EARLIEST
 from kbroker.protocol.messages.offsets import LATEST as LATEST
 from kbroker.protocol.messages.offsets import MAX_TIMESTAMP as MAX_TIMESTAMP
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class RecordMetadata(NamedTuple):

@@ -17,6 +17,7 @@ from kbroker.client.error_base import ClientError
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.setup_timeout import ConnectionSetup, SetupTimeout
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.offsets import LATEST, ListOffsetsRequest
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,6 @@ CONSUMER = -1
 VERSION = 5
 """Of ListOffsets; every broker of today knows it."""
 PARTITIONS_AT_ONCE = 2_000
-
-Key = tuple[str, int]
 
 
 class LatestOffsets:

@@ -25,7 +25,7 @@ from kbroker.cluster.setup_timeout import ConnectionSetup, SetupTimeout
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
 from kbroker.protocol.apis import api_of
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.grouping import by_topic
+from kbroker.protocol.grouping import Key, by_topic
 from kbroker.protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
 log = logging.getLogger(__name__)
@@ -34,8 +34,6 @@ FIRST_VERIFYING_VERSION = 4
 CONCURRENT_S, CONCURRENT_PAUSE_S = 0.1, 0.005
 """How long, and how often, to ask again while the transaction before is being ended: markers take some milliseconds."""
 
-Key = tuple[str, int]
-"""(topic, partition)"""
 Errors = Mapping[Key, ErrorCode]
 """Why partitions could not be verified; the others are part of the transaction."""
 Done = Callable[[Errors], None]

@@ -10,8 +10,9 @@ other versions, transactions, compression, damage) is left to whoever calls.
 
 from collections.abc import Sequence
 
-from kbroker.coordinator.group_offsets import CommittedOffset, Key
+from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.protocol import memory
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.records import raw
 from kbroker.protocol.records.batch import (
     COMPRESSION_MASK,

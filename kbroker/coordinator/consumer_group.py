@@ -27,7 +27,7 @@ from kbroker.coordinator.consumer_member import (
     difference,
     union,
 )
-from kbroker.coordinator.group_offsets import GroupOffsets, Key
+from kbroker.coordinator.group_offsets import GroupOffsets
 from kbroker.coordinator.group_story import GroupStory
 from kbroker.coordinator.group_topics import GroupTopics
 from kbroker.coordinator.member import NEVER
@@ -36,6 +36,7 @@ from kbroker.coordinator.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kbroker.coordinator.topic_log import Record
 from kbroker.coordinator.topic_patterns import TopicPattern, Topics
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.security.authorizer import EVERYTHING, Everything
 
 MUCH = 500

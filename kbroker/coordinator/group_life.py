@@ -18,13 +18,14 @@ from kbroker.coordinator.group_events import (
     SyncAnswer,
     WriteGroup,
 )
-from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets, Key
+from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets
 from kbroker.coordinator.group_story import GroupStory
 from kbroker.coordinator.member import NEVER, Member, Protocols
 from kbroker.coordinator.membership import Membership
 from kbroker.coordinator.offsets_records import group_key
 from kbroker.coordinator.topic_log import Record
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.internal_topics import GroupMetadataValue
 
 

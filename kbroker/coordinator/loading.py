@@ -19,7 +19,7 @@ from kbroker.coordinator.commit_reader import CommitReader
 from kbroker.coordinator.consumer_records import StoredGroup, is_consumer_key, load_record
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_life import GroupState
-from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets, Key
+from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets
 from kbroker.coordinator.log_pieces import header_at, read_pieces
 from kbroker.coordinator.member import Member
 from kbroker.coordinator.offsets_records import (
@@ -32,6 +32,7 @@ from kbroker.coordinator.offsets_records import (
     read_key,
 )
 from kbroker.protocol.errors import KafkaError, MalformedMessage
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.internal_topics import GroupMetadataValue
 from kbroker.protocol.records.batch import BatchHeader
 from kbroker.protocol.records.control import ControlType, read_marker

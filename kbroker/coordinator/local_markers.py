@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
-from kbroker.coordinator.marker_sender import Ending, Key
+from kbroker.coordinator.marker_sender import Ending
 from kbroker.coordinator.transaction import EPOCH_EACH
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.replica.appending import Outcome
 from kbroker.replica.delayed import EachAnswer

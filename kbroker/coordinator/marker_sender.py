@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kbroker.cluster.setup_timeout import ConnectionSetup, SetupTimeout
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.grouping import by_topic
+from kbroker.protocol.grouping import Key, by_topic
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kbroker.replica.turns import Turn, in_turns
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, int]
 
 MOST_PER_REQUEST = 1000
 """Partitions; what is left goes with the next request."""

@@ -32,9 +32,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kbroker.protocol.errors import ErrorCode
-
-Key = tuple[str, int]
-"""(topic, partition)"""
+from kbroker.protocol.grouping import Key
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1

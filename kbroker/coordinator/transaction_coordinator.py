@@ -40,7 +40,6 @@ from kbroker.coordinator.transaction import (
     PREPARE_COMMIT,
     Answer,
     Instruction,
-    Key,
     SendMarkers,
     Transaction,
     TransactionRecord,
@@ -50,6 +49,7 @@ from kbroker.coordinator.transaction_loading import load_transactions
 from kbroker.coordinator.transaction_records import transaction_key, transaction_value
 from kbroker.coordinator.waiting_room import WaitingRoom
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.replica.clocks import steady_ms
 from kbroker.replica.turns import Turn
 from kbroker.segment.log import Log

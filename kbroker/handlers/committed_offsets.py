@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from kbroker.coordinator.any_group import AnyGroup
-from kbroker.coordinator.group_offsets import CommittedOffset, Key
+from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import (
     DELETE,
@@ -25,6 +25,7 @@ from kbroker.handlers.demands import (
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.groups import (
     OffsetCommitRequest,
     OffsetCommitResponse,

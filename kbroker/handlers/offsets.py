@@ -12,6 +12,7 @@ from kbroker.handlers.demands import CLUSTER_ACTION, DELETE, DESCRIBE, if_on_clu
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -38,7 +39,6 @@ NOT_FOUND = TimestampOffset(-1, -1, -1)
 FIRST_NOT_AVAILABLE_VERSION = 5
 FIRST_VERSION_WITH_EPOCH = 4
 
-Key = tuple[str, int]
 Found = dict[Key, TimestampOffset | KafkaError]
 ListedPartition = ListOffsetsResponse.ListOffsetsPartitionResponse
 EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset

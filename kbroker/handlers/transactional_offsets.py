@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Generator
 
 from kbroker.cluster.transaction_verifier import Transaction
-from kbroker.coordinator.group_offsets import CommittedOffset, Key
+from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.handlers.committed_offsets import gather_offsets
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import READ, WRITE, on_group, on_topics, on_transactional_id
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kbroker.replica.turns import in_turns
 from kbroker.replica.verification import spoken

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.cluster.topic_names import name_problem
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.replication import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -38,7 +39,6 @@ PORTIONS_PER_FREEZE = 10
 DELETED_TOPIC_EPOCH = -2
 UNKNOWN_EPOCH = -1
 
-Key = tuple[str, int]
 Item = TypeVar("Item")
 PartitionState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
 

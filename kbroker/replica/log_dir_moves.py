@@ -20,6 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.replica.hosted import HostedPartition
 from kbroker.segment import names
@@ -34,7 +35,6 @@ log = logging.getLogger(__name__)
 PORTION_BYTES = 1 << 20
 """Copied at once; when there was less, the copy may take the log's place."""
 
-Key = tuple[str, int]
 Result = TypeVar("Result")
 
 

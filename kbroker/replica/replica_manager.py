@@ -17,6 +17,7 @@ from kbroker.cluster.metadata_cache import MetadataCache, in_portions
 from kbroker.cluster.setup_timeout import ConnectionSetup
 from kbroker.cluster.transaction_verifier import Errors, Transaction
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.replication import (
     STOP_REPLICA_VERSION,
@@ -33,7 +34,7 @@ from kbroker.replica.delayed import DelayedFetch
 from kbroker.replica.fetch_sessions import FetchContext, FetchSessions, Wanted, targets_of
 from kbroker.replica.fetching import Builder, FetchParameters, PartitionFetch
 from kbroker.replica.hosted import HostedPartition
-from kbroker.replica.leadership import Key, Leadership
+from kbroker.replica.leadership import Leadership
 from kbroker.replica.log_dir_moves import LogDirMoves
 from kbroker.replica.partition import AssignLeaderEpoch, HighWatermarkMoved, Instruction, Partition, StopFetching
 from kbroker.replica.read_ahead import ReadAhead

@@ -14,8 +14,9 @@ import asyncio
 from collections.abc import Callable, Container, Generator, Sequence
 from typing import Protocol
 
-from kbroker.cluster.transaction_verifier import Done, Errors, Key, Transaction
+from kbroker.cluster.transaction_verifier import Done, Errors, Transaction
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.replica.turns import in_turns, portions
 
 MOST_AT_ONCE = 100

@@ -10,12 +10,13 @@ import pytest
 
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
-from kbroker.cluster.transaction_verifier import Errors, Key, Transaction, TransactionVerifier
+from kbroker.cluster.transaction_verifier import Errors, Transaction, TransactionVerifier
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING
 from kbroker.network.server import Listener, Server
 from kbroker.protocol.codec import decode
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.headers import encode_response, read_request_header
 from kbroker.protocol.java_hash import partition_for
 from kbroker.protocol.messages.api_versions import ApiVersionsResponse

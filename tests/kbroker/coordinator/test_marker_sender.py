@@ -13,9 +13,10 @@ import pytest
 
 from kbroker.cluster.metadata_cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from kbroker.coordinator import marker_sender
-from kbroker.coordinator.marker_sender import Ending, Key, MarkerSender
+from kbroker.coordinator.marker_sender import Ending, MarkerSender
 from kbroker.protocol.codec import decode, encode
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kbroker.protocol.schema import schema_of

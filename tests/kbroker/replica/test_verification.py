@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from kbroker.cluster.transaction_verifier import Done, Key, Transaction
+from kbroker.cluster.transaction_verifier import Done, Transaction
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.handlers.produce import produce
 from kbroker.handlers.registry import CloseConnection
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.produce import ProduceResponse
 from kbroker.replica.turns import SHORTEST_TURN_S
 from kbroker.replica.verification import MOST_AT_ONCE, spoken
