@@ -36,7 +36,7 @@ from kbroker.coordinator.group_events import (
     SyncAnswer,
 )
 from kbroker.coordinator.group_keeper import GroupKeeper, GroupsPartition
-from kbroker.coordinator.group_offsets import CommittedOffset, Key
+from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.coordinator.group_sentences import MIGRATED
 from kbroker.coordinator.mixed_group import MixedGroup
 from kbroker.coordinator.offsets_records import commit_key, commit_value
@@ -44,6 +44,7 @@ from kbroker.coordinator.topic_log import Record, Records
 from kbroker.coordinator.topic_once import TopicOnce
 from kbroker.coordinator.topic_patterns import TopicPattern
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.replica.clocks import steady_ms
 from kbroker.replica.turns import finished
 
@@ -83,8 +84,6 @@ class GroupCoordinator(GroupKeeper):
         """Expressions that a thread tries on names it has not seen."""
         self._line = asyncio.Lock()
         self.topic = TopicOnce(OFFSETS_TOPIC)
-        self.commits = 0
-        """Commit requests that were written."""
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -359,7 +358,7 @@ class GroupCoordinator(GroupKeeper):
 
         def done(error: ErrorCode, record_offset: int) -> None:
             if error is ErrorCode.NONE:
-                self.commits += 1
+                self.counts.commits += 1
                 for key, committed in offsets:
                     committing.stored(key, committed, record_offset)
                     record_offset += 1
@@ -454,6 +453,7 @@ class GroupCoordinator(GroupKeeper):
                 return ErrorCode.NON_EMPTY_GROUP, {}
             refused = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in keys if group.has_subscribed(key[0])}
         removed = [key for key in keys if key not in refused]
+        self.counts.deleted_offsets += sum(key in group.offsets.committed for key in removed)
         error = commit_error(await self._remove(group, removed))
         return ErrorCode.NONE, refused | {key: error for key in keys if key not in refused}
 
@@ -569,6 +569,7 @@ class GroupCoordinator(GroupKeeper):
     def _expire_group(self, group: AnyGroup, now: int) -> None:
         expired = group.expired_offsets(now, self.config.offsets_retention_minutes * MS_PER_MINUTE)
         removed = expired + group.offsets.owed_removals()
+        self.counts.expired_offsets += len(expired)
         if self._is_over_without(group, expired):
             self._bury(group, removed)
             log.info("group %s is forgotten: nobody is in it and it has no offsets", group.group_id)

@@ -20,7 +20,6 @@ from kbroker.coordinator.append_errors import group_error
 from kbroker.coordinator.consumer_group import ConsumerSettings
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_events import AnswerJoin, AnswerSync, GroupSettings, Instruction, WriteGroup
-from kbroker.coordinator.group_offsets import Key
 from kbroker.coordinator.group_sentences import CAME_HERE, MOVED_AWAY
 from kbroker.coordinator.group_story import GroupStories, Rebalance
 from kbroker.coordinator.group_timers import GroupTimers
@@ -30,6 +29,7 @@ from kbroker.coordinator.offsets_records import group_key, group_value
 from kbroker.coordinator.owned_partitions import OwnedPartition, OwnedPartitions
 from kbroker.coordinator.topic_log import Records, TopicLog
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.grouping import Key
 from kbroker.replica.clocks import steady_ms
 from kbroker.segment.log import Log
 
@@ -61,6 +61,17 @@ class GroupsPartition(OwnedPartition):
                 group.offsets.end_transaction(producer_id, is_commit)
 
 
+@dataclass(slots=True)
+class GroupCounts:
+    """What a coordinator has done."""
+
+    commits: int = 0
+    """Commit requests that were written."""
+    expired_offsets: int = 0
+    deleted_offsets: int = 0
+    """By who asked for it."""
+
+
 class GroupKeeper:
     """Holds the groups; the coordinator builds on it."""
 
@@ -82,6 +93,7 @@ class GroupKeeper:
             config.group_consumer_heartbeat_interval_ms,
             config.group_consumer_max_size,
         )
+        self.counts = GroupCounts()
         self._stories = GroupStories(config.group_history_size)
         self._maker = GroupMaker(self.settings, consumer_settings, replicas.metadata, self._stories)
         self._groups: dict[str, AnyGroup] = {}
@@ -155,6 +167,11 @@ class GroupKeeper:
     def status(self, group_id: str) -> ErrorCode:
         """Return why this broker cannot speak for the group now (15, 14, 16), or NONE."""
         return self._owned.find(group_id)[1]
+
+    @property
+    def rebalances(self) -> int:
+        """How many have ended, of all groups."""
+        return self._stories.ended
 
     def history(self, group_id: str) -> tuple[list[Rebalance], int]:
         """Return what this broker tells of a group's rebalances, and how far its clock is behind the wall's."""

@@ -58,14 +58,20 @@ class Rebalance:
 class GroupStory:
     """What is told of one group. `size`: how many rebalances are kept, 0: none."""
 
-    __slots__ = ("_all_came_at", "_gone", "_grew", "_last", "group_id", "rebalances")
+    __slots__ = ("_all_came_at", "_ended", "_gone", "_grew", "_last", "group_id", "rebalances")
 
     def __init__(
-        self, group_id: str = "", size: int = 100, grew: Callable[[GroupStory, int], None] | None = None
+        self,
+        group_id: str = "",
+        size: int = 100,
+        grew: Callable[[GroupStory, int], None] | None = None,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
+        """`ended` is called whenever the members have what they shall read, though nothing may be told of it."""
         self.group_id = group_id
         self.rebalances: deque[Rebalance] = deque(maxlen=size)
         self._grew = grew
+        self._ended = ended
         self._last: tuple[str, int] | None = None
         """Who was the last to come in the round under way, and when."""
         self._all_came_at: int | None = None
@@ -114,6 +120,7 @@ class GroupStory:
 
     def end(self, now: int, generation_id: int, members: int, leader: Described | None, is_cooperative: bool) -> None:
         """The members have what they shall read; `leader`: who assigned it, None for the coordinator."""
+        self._ended()
         rebalance = self.open
         if rebalance is None:
             return
@@ -202,6 +209,8 @@ class GroupStories:
 
     def __init__(self, size: int, most_sentences: int = MOST_SENTENCES) -> None:
         self.size = size
+        self.ended = 0
+        """Rebalances of all groups that have ended."""
         self._most_sentences = most_sentences
         self._told: OrderedDict[str, GroupStory] = OrderedDict()
         """Of groups of which something is told; the one that was told something longest ago comes first."""
@@ -210,7 +219,10 @@ class GroupStories:
     def of(self, group_id: str) -> GroupStory:
         """Return a group's story to go on with; one of which nothing is told takes no room."""
         size = self.size if len(group_id) <= LONGEST_GROUP_ID else 0
-        return self._told.get(group_id) or GroupStory(group_id, size, self._grew)
+        return self._told.get(group_id) or GroupStory(group_id, size, self._grew, self._note_end)
+
+    def _note_end(self) -> None:
+        self.ended += 1
 
     def told(self, group_id: str) -> list[Rebalance]:
         """Return what is told of a group, the oldest first."""

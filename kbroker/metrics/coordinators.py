@@ -13,6 +13,7 @@ from kbroker.metrics.exposition import Exposition
 from kbroker.metrics.families import Section
 from kbroker.metrics.sources import Sources
 from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.grouping import Key
 from kbroker.replica.partition import Role
 
 _declare = Section("Groups and transactions")
@@ -23,7 +24,16 @@ STATES = {
     state: _declare.gauge(f"{_manager}numgroups{state.value.lower()}", f"Those of them that are {state.value}.")
     for state in GroupState
 }
-COMMITS = _declare.untyped("kafka_server_group_coordinator_metrics_offset_commit_count", "Commits that were written.")
+_metrics = "kafka_server_group_coordinator_metrics_"
+COMMITS = _declare.untyped(f"{_metrics}offset_commit_count", "Commits that were written.")
+EXPIRED = _declare.untyped(
+    f"{_metrics}offset_expiration_count", "Committed offsets that were kept for offsets.retention.minutes and went."
+)
+DELETED = _declare.untyped(f"{_metrics}offset_deletion_count", "Committed offsets that somebody had removed.")
+REBALANCES = _declare.untyped(
+    f"{_metrics}group_completed_rebalance_count",
+    "Rebalances that ended; with group.history.size=0 without those of the newer protocol.",
+)
 TRANSACTIONS = _declare.gauge(
     "kbroker_transactions", "Transactional ids coordinated here, by the state of their transaction.", "state"
 )
@@ -46,7 +56,6 @@ CURRENT_SUM = _lag.gauge(
 LAG_SUM = _lag.gauge("kafka_consumergroup_lag_sum", "Sum over the topic's partitions.", "consumergroup", "topic")
 
 GROUPS_AT_ONCE = 50
-Key = tuple[str, int]
 
 
 def collect(sources: Sources, out: Exposition) -> None:
@@ -58,7 +67,11 @@ def collect(sources: Sources, out: Exposition) -> None:
     out.add(OFFSETS, sum(len(group.offsets.committed) for group in groups))
     for state, family in STATES.items():
         out.add(family, states[state.value])
-    out.add(COMMITS, coordinator.commits)
+    counts = coordinator.counts
+    out.add(COMMITS, counts.commits)
+    out.add(EXPIRED, counts.expired_offsets)
+    out.add(DELETED, counts.deleted_offsets)
+    out.add(REBALANCES, coordinator.rebalances)
     _transactions(sources, out)
     committed = [(group, dict(group.offsets.committed)) for group in groups]
     ends = latest_offsets(sources, {key for _, offsets in committed for key in offsets})

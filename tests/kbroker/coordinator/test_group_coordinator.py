@@ -43,6 +43,7 @@ async def test_a_member_joins_syncs_and_the_group_is_written_as_kafka_does(coord
     assert record.key == group_key("g")
     assert record.value is not None
     assert read_group(record.value).members[0].assignment == b"all"
+    assert coordinated.groups.rebalances == 1
 
 
 async def test_a_coordinator_that_takes_over_goes_on_with_generation_members_and_offsets(
@@ -253,6 +254,8 @@ async def test_offsets_of_topics_that_are_read_are_not_deleted(coordinated: Coor
     assert errors == {KEY: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ("u", 1): ErrorCode.NONE}
     assert committed(coordinated, "g") == {KEY: 42}
     assert (await coordinated.groups.delete_offsets("none", [KEY]))[0] is ErrorCode.GROUP_ID_NOT_FOUND
+    await coordinated.groups.delete_offsets("g", [("u", 1)])
+    assert coordinated.groups.counts.deleted_offsets == 1, "it was gone already"
 
 
 async def test_offsets_of_groups_of_another_type_are_deleted_only_without_members(coordinated: Coordinated) -> None:
@@ -318,6 +321,7 @@ async def test_offsets_expire_and_the_group_with_them(coordinated: Coordinated) 
     coordinated.now += 30_000
     await coordinated.groups.expire_offsets()
     assert coordinated.groups.groups() == ([], ErrorCode.NONE)
+    assert coordinated.groups.counts.expired_offsets == 2
     await coordinated.restart()
     assert coordinated.groups.groups() == ([], ErrorCode.NONE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from kbroker.coordinator.group_keeper import GroupCounts
 from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets
 from kbroker.coordinator.transaction import TransactionState
 from kbroker.handlers.produce import produce
@@ -25,7 +26,9 @@ def group(group_id: str, state: str = "Stable", members: int = 1, **committed: i
 
 def parts(*groups: Any, transactions: Any = list) -> dict[str, Any]:
     return {
-        "groups": SimpleNamespace(groups=lambda: (list(groups), ErrorCode.NONE), commits=4),
+        "groups": SimpleNamespace(
+            groups=lambda: (list(groups), ErrorCode.NONE), counts=GroupCounts(4, 3, 2), rebalances=1
+        ),
         "transactions": SimpleNamespace(transactions=transactions),
     }
 
@@ -74,7 +77,9 @@ async def test_groups_and_transactions_are_counted_by_their_state(played: Played
     assert found.value(manager + "numgroups") == 2
     assert found.value(manager + "numoffsets") == 2
     assert found.value(manager + "numgroupsempty") == found.value(manager + "numgroupsstable") == 1
-    assert found.value("kafka_server_group_coordinator_metrics_offset_commit_count") == 4
+    names = ("offset_commit", "offset_expiration", "offset_deletion", "group_completed_rebalance")
+    counts = [found.value(f"kafka_server_group_coordinator_metrics_{name}_count") for name in names]
+    assert counts == [4, 3, 2, 1]
     assert found.value("kbroker_transactions", state="Ongoing") == 1
 
 
