@@ -52,6 +52,9 @@ for the others. Their `_count` and `_sum` are of requests that have been answere
 the CPU of a Produce request of 1 KB, of one of 128 KB nothing that stands out of the noise (`python -m bench
 counting`). Of a replica there are some twenty lines: `metrics.partitions.enable=false` leaves them out.
 `kafka_topic_…` and `kafka_consumergroup_…` are told once in a cluster: by a partition's leader, a group's coordinator.
+Some of Kafka's are left out. Its `…-rate` attributes are the `rate()` of totals; listeners' bytes and requests are told
+by topic and by request; `ThrottleTimeMs` and the quotas of single clients by `kbroker_throttled_…`; `FetcherStats` by
+`replicationbytesin`. Fetchers have no threads that could die, and there is neither KRaft nor tiered storage.
 Rules for alerts are in [alerts.yml](alerts.yml), each with what to do.
 """
 

@@ -24,6 +24,7 @@ from tests.kbroker.metrics.scraping import DEADLINE_S, Scraped, addresses, colle
 from tests.kbroker.metrics.test_cluster import controller
 from tests.kbroker.metrics.test_coordinators import group, parts
 from tests.kbroker.metrics.test_network import idle_server, zookeeper
+from tests.segment.batches import batch
 
 
 def test_rules_ask_for_metrics_that_are_served_and_say_what_to_do() -> None:
@@ -150,6 +151,27 @@ async def test_a_session_that_expired_is_told_once(played: Played) -> None:
     after = collected(network.collect, sources)
     assert not fires("ZooKeeperSessionLost", (0.0, before), (60.0, before))
     assert fires("ZooKeeperSessionLost", (0.0, before), (60.0, after))
+
+
+async def test_a_transaction_that_nobody_ends_is_told(played: Played) -> None:
+    await played.lead()
+    written = batch(timestamp=1_000, producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    played.logs.logs[TOPIC, 0].append_as_leader(written, 0, played.now)
+    assert not fires("TransactionHangs", (0.0, collected(replicas.collect, sources_of(played))))
+    played.now += played.config.transaction_max_timeout_ms + replicas.LATE_MS
+    assert fires("TransactionHangs", (0.0, collected(replicas.collect, sources_of(played))))
+
+
+async def test_logins_that_are_refused_are_told_with_their_listener(played: Played) -> None:
+    server = idle_server(CLIENTS=9092, BROKERS=9093)
+    sources = sources_of(played, server=server, zookeeper=zookeeper(), workers=played.replicas.workers)
+    before = collected(network.collect, sources)
+    server.logins["BROKERS"].failed += 250
+    server.logins["CLIENTS"].failed += 350
+    after = collected(network.collect, sources)
+    assert [dict(labels) for labels in fires("LoginsRefused", (0.0, before), (299.0, after))] == [
+        {"listener": "CLIENTS"}
+    ]
 
 
 async def test_too_few_in_sync_is_told(copies: Copies) -> None:

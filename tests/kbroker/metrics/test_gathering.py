@@ -19,6 +19,7 @@ BY_GROUP = ("consumergroup", "topic")
 TOPICS = {"topic": ".+"}
 MANAGER, CONTROLLER = "kafka_server_replicamanager_", "kafka_controller_kafkacontroller_"
 TRAFFIC = "kafka_server_brokertopicmetrics_"
+SOCKETS = "kafka_server_socket_server_metrics_"
 TOPIC_TRAFFIC = (
     ("Total Incoming Byte Rate", "bytesin"),
     ("Total Outgoing Byte Rate", "bytesout"),
@@ -142,6 +143,28 @@ DASHBOARDS: dict[str, list[Panel]] = {
         ("Messages consumed", "kafka_consumergroup_current_offset", TOPICS, BY_GROUP),
         ("Partitions per Topic", "kafka_topic_partitions", TOPICS, ("topic",)),
     ],
+    "what operators draw of Kafka's JMX metrics": [
+        ("Failed Logins", f"{SOCKETS}failed_authentication_total", {}, ("listener", "networkProcessor")),
+        ("Logins", f"{SOCKETS}successful_authentication_total", {}, ("listener",)),
+        ("Connections Closed", f"{SOCKETS}connection_close_total", {}, ("listener",)),
+        ("Request Queue", "kafka_network_requestchannel_requestqueuesize", {}, ()),
+        ("Response Queue", "kafka_network_requestchannel_responsequeuesize", {}, ()),
+        ("Log Flush", "kafka_log_logflushstats_logflushrateandtimems", {"quantile": "0[.]99"}, ()),
+        ("Purgatory", "kafka_server_delayedoperationpurgatory_purgatorysize", {"delayedOperation": "Fetch"}, ()),
+        ("Expired Produces", "kafka_server_delayedproducemetrics_expires_total", {}, ()),
+        ("Expired Fetches", "kafka_server_delayedfetchmetrics_expires_total", {"fetcherType": "consumer"}, ()),
+        ("Late Transactions", f"{MANAGER}partitionswithlatetransactionscount", {}, ()),
+        ("Producer Ids", f"{MANAGER}produceridcount", {}, ()),
+        ("Reassignments", f"{MANAGER}reassigningpartitions", {}, ()),
+        ("Follower Lag", "kafka_server_replicafetchermanager_maxlag", {"clientId": "Replica"}, ()),
+        ("Fetch Sessions", "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", {}, ()),
+        ("Leader Elections", "kafka_controller_controllerstats_leaderelectionrateandtimems_count", {}, ()),
+        ("Controller Queue", "kafka_controller_controllereventmanager_eventqueuesize", {}, ()),
+        ("Controller Channels", "kafka_controller_controllerchannelmanager_totalqueuesize", {}, ()),
+        ("Topics to Delete", f"{CONTROLLER}topicstodeletecount", {}, ()),
+        ("Rebalances", "kafka_server_group_coordinator_metrics_group_completed_rebalance_count", {}, ()),
+        ("ZooKeeper Log-ins", "kafka_server_sessionexpirelistener_zookeeperauthfailures_total", {}, ()),
+    ],
     "alerts for these": [
         ("OfflineLogDirectoryCount", "kafka_log_logmanager_offlinelogdirectorycount", {}, ()),
         ("UnderMinIsrPartitionCount", f"{MANAGER}underminisrpartitioncount", {}, ()),
@@ -210,6 +233,11 @@ def test_every_panel_finds_its_metrics_with_their_labels(used: BrokerProcess, to
     assert scraped.value("kafka_consumergroup_members", consumergroup=topic_name) == 0
     assert scraped.value("kafka_server_brokertopicmetrics_messagesinpersec_total", **of_topic) == 4
     assert scraped.value("kafka_server_brokertopicmetrics_failedproducerequests_total", **of_topic) == 0
+    stats = "kafka_controller_controllerstats_"
+    assert scraped.value(f"{stats}controllerchangerateandtimems_count") == 1
+    assert scraped.value(f"{stats}topicchangerateandtimems_count") >= 1
+    assert scraped.value("kafka_controller_controllereventmanager_eventqueuetimems_count") >= 3
+    assert scraped.value("kafka_server_group_coordinator_metrics_group_completed_rebalance_count") >= 1
 
 
 def test_the_labels_of_the_scrape_that_panels_ask_for_are_in_the_job_that_the_page_shows() -> None:

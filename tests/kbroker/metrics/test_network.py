@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from kbroker.handlers.api_versions import LONGEST_NAME
 from kbroker.metrics import network
 from kbroker.network import large_requests
+from kbroker.network.authentication import LoginCounts
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.watchdog import Watchdog
@@ -35,11 +36,14 @@ def zookeeper(is_connected: bool = True) -> SimpleNamespace:
     )
 
 
-def idle_server() -> SimpleNamespace:
-    """One that nobody has come to."""
+def idle_server(**ports: int) -> SimpleNamespace:
+    """One that nobody has come to; `ports`: of its listeners."""
     return SimpleNamespace(
         connections={},
-        ports={},
+        ports=ports,
+        accepted=Counter(),
+        closed=Counter(),
+        logins=defaultdict(LoginCounts),
         bytes_in_flight=0,
         buffers=SimpleNamespace(kept_bytes=0),
         waiting=0,
