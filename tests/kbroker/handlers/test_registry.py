@@ -53,6 +53,7 @@ def test_what_only_reads_ends_with_its_connection() -> None:
         "DescribeUserScramCredentials",
         "ListGroups",
         "ListOffsets",
+        "ListPartitionReassignments",
         "ListTransactions",
         "OffsetFetch",
         "OffsetForLeaderEpoch",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +21,7 @@ from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.replication import StopReplicaRequest
 from kbroker.protocol.schema import Message
-from kbroker.replica.turns import in_turns
+from kbroker.replica.turns import in_turns, is_long_work_under_way
 from tests.controller.conftest import until
 from tests.kbroker.network.test_dispatch import Peer, frame_of, handlers, metadata_answer, metadata_frame
 
@@ -29,6 +29,13 @@ __all__ = ["handlers"]
 
 MANY = 3 * MOST_AT_WORK
 STEPS = 30
+
+
+@pytest.fixture(autouse=True)
+async def _ends() -> AsyncIterator[None]:
+    """Nothing is left to be worked off, or let go of, when a test is over."""
+    yield
+    await until(lambda: not is_long_work_under_way())
 
 
 class Serving:
