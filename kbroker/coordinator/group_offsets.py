@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-Key = tuple[str, int]
-"""(topic, partition)"""
+from kbroker.protocol.grouping import Key
 
 
 class CommittedOffset(NamedTuple):
