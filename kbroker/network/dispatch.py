@@ -286,7 +286,7 @@ class Dispatcher:
         version, size, connection = ctx.api_version, len(frame), ctx.connection
         of_brokers = ctx.api_key in BROKERS_LINE and connection.takes_brokers
         line = self._brokers_large if of_brokers else self._clients_large
-        # Who produces with acks=0 may leave at once; others who leave learn nothing, and are told so by their clients.
+        # Who produces with acks=0 may leave at once. Of others who leave nobody is told that anything was done.
         place = await line.enter(None if ctx.api_key == PRODUCE else connection)
         ERRAND.set(place)
         if ctx.timing is not None:

@@ -5,8 +5,8 @@ they may would take all of the memory. A place is held from before a request is 
 of. Who waits for others (replicas, the end of a transaction, records to come) gives his place up: nobody waits in line
 for what may take long, or for somebody behind him.
 
-A connection has one request in line at most, so that all have their turn. What brokers ask each other has a line of its
-own. Bytes that wait count for queued.max.request.bytes, as those of all requests.
+A connection has one request in line at most, so that all have their turn; one whose client leaves is given up, but for
+a Produce, which may have no answer to wait for. What brokers ask each other has a line of its own. Bytes that wait count for queued.max.request.bytes, as those of all requests.
 """
 
 from __future__ import annotations
