@@ -6,7 +6,8 @@ of. Who waits for others (replicas, the end of a transaction, records to come) g
 for what may take long, or for somebody behind him.
 
 A connection has one request in line at most, so that all have their turn; one whose client leaves is given up, but for
-a Produce, which may have no answer to wait for. What brokers ask each other has a line of its own. Bytes that wait count for queued.max.request.bytes, as those of all requests.
+a Produce, which may have no answer to wait for. What brokers ask each other has a line of its own. Bytes that wait
+count for queued.max.request.bytes, as those of all requests.
 """
 
 from __future__ import annotations
