@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from struct import Struct
-from time import time_ns
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.context import RequestContext
@@ -191,7 +191,7 @@ class Dispatcher:
             request = None
         except MalformedMessage as error:
             raise _unparsable(api, version, error) from error
-        began = time_ns()
+        began = monotonic_ns()
         ctx = RequestContext(key, version, correlation_id, client_id, began // 1_000_000, connection)
         ctx.ends_with_connection = api.ends_with_connection
         requests = api.requests
@@ -208,7 +208,7 @@ class Dispatcher:
         if ctx.timing is not None:
             ctx.timing.handled()
         if self.quotas.is_used:
-            ctx.request_bytes, ctx.busy_ms = len(frame), (time_ns() - began) / 1e6
+            ctx.request_bytes, ctx.busy_ms = len(frame), (monotonic_ns() - began) / 1e6
         if answer is None:
             self._unanswered(ctx, request)
             if ctx.timing is not None:
@@ -304,12 +304,12 @@ class Dispatcher:
             let_go(request).add_done_callback(place.leave)
 
     async def _answer_large(self, api: _Api, ctx: RequestContext, request: Any, size: int) -> Any:
-        began = time_ns()
+        began = monotonic_ns()
         answer = self._handle(api, ctx, request)
         if ctx.timing is not None:
             ctx.timing.handled()
         if self.quotas.is_used:
-            ctx.request_bytes, ctx.busy_ms = size, (time_ns() - began) / 1e6
+            ctx.request_bytes, ctx.busy_ms = size, (monotonic_ns() - began) / 1e6
         if hasattr(answer, "__await__"):
             waiting = asyncio.ensure_future(answer)
             if ctx.ends_with_connection:
