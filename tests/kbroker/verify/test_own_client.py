@@ -8,12 +8,13 @@ from kbroker.verify.own_client import OwnLibrary
 
 
 def test_a_cluster_that_is_not_there_is_a_problem_that_is_told(unused_tcp_port: int) -> None:
-    library = OwnLibrary(f"127.0.0.1:{unused_tcp_port}", {"connect_timeout_ms": "200"})
+    library = OwnLibrary(f"127.0.0.1:{unused_tcp_port}", {"connect_timeout_ms": "200", "request_timeout_ms": "500"})
     with pytest.raises(ClientProblem):
         library.topics()
     reader = library.reader("group")
+    reader.subscribe(["topic"])  # a group's consumer waits for a broker
     with pytest.raises(ClientProblem):
-        reader.subscribe(["topic"])
+        reader.ends(["topic:0"])
     reader.crash()
 
 
