@@ -230,6 +230,11 @@ class MarkerSender:
                 error.name,
             )
 
+    @property
+    def parked(self) -> int:
+        """How many markers wait for another attempt."""
+        return sum(map(len, list(self._parked.values())))
+
     def park(self, items: Iterable[Item]) -> None:
         """Route markers anew after a pause, or when the metadata have changed."""
         for item in items:

@@ -365,6 +365,11 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return [transaction for owned in self._owned.by_number.values() for transaction in owned.transactions.values()]
 
+    @property
+    def parked_markers(self) -> int:
+        """Markers that wait for another attempt."""
+        return self._markers.parked
+
     # --- time -------------------------------------------------------------------------------------------------
 
     async def abort_timed_out_transactions(self) -> None:

@@ -37,6 +37,10 @@ REBALANCES = _declare.untyped(
 TRANSACTIONS = _declare.gauge(
     "kbroker_transactions", "Transactional ids coordinated here, by the state of their transaction.", "state"
 )
+PARKED = _declare.gauge(
+    "kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize",
+    "Markers of transactions that wait for another attempt: the partition has no leader, or an error was the answer.",
+)
 
 _lag = Section("Consumer groups")
 MEMBERS = _lag.gauge("kafka_consumergroup_members", "Members.", "consumergroup")
@@ -114,8 +118,10 @@ def latest_offsets(sources: Sources, wanted: set[Key]) -> dict[Key, int]:
 
 
 def _transactions(sources: Sources, out: Exposition) -> None:
+    coordinator = sources.services.transactions
+    out.add(PARKED, coordinator.parked_markers)
     try:
-        transactions = sources.services.transactions.transactions()
+        transactions = coordinator.transactions()
     except KafkaError:
         return  # they are still being read
     for state, count in Counter(each.state.name for each in transactions).items():

@@ -306,8 +306,10 @@ async def test_a_marker_waits_for_a_leader(cluster: Cluster) -> None:
     cluster.send(*keys(0))
     await asyncio.sleep(0.1)
     assert cluster.done == []
+    assert cluster.sender.parked == 1
     cluster.lead(US, 0)
     await cluster.until(lambda: cluster.done)
+    assert cluster.sender.parked == 0
 
 
 async def test_who_has_just_become_the_coordinator_waits_for_what_it_may_not_have_heard_of(

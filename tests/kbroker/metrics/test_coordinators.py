@@ -29,7 +29,7 @@ def parts(*groups: Any, transactions: Any = list) -> dict[str, Any]:
         "groups": SimpleNamespace(
             groups=lambda: (list(groups), ErrorCode.NONE), counts=GroupCounts(4, 3, 2), rebalances=1
         ),
-        "transactions": SimpleNamespace(transactions=transactions),
+        "transactions": SimpleNamespace(transactions=transactions, parked_markers=5),
     }
 
 
@@ -89,3 +89,5 @@ async def test_a_coordinator_that_still_reads_tells_of_no_transactions(played: P
 
     found = collected(coordinators.collect, sources_of(played, **parts(transactions=loading)))
     assert found.find("kbroker_transactions") == []
+    manager = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
+    assert found.value(manager + "unknowndestinationqueuesize") == 5

@@ -87,6 +87,12 @@ async def test_logins_are_counted_by_their_listener_and_by_how_they_ended(played
                 await stranger.token(WRONG)
         await until(lambda: not server.connections)
         assert told() == [1, 2, 3, 1, 0]
+        async with peer(server) as forgetful:
+            await forgetful.log_in()
+            await forgetful.handshake()
+            await forgetful.token(WRONG)
+        assert told()[:2] == [2, 2]
+        assert told()[3:] == [1, 1]
 
 
 async def test_tls_handshakes_are_logins_where_there_are_no_others(
