@@ -11,6 +11,7 @@ Events are methods that take `now` (ms) and return instructions.
 
 What the application has must be given up before JoinGroup (eager), or after the answer that takes it away
 (cooperative, KIP-429): that is `work`, done inside poll, so that nothing changes hands behind the application's back.
+Work that has begun is ended before JoinGroup: only then it is known what the member has, to give up or to name there.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from kbroker.client.group.events import (
     ShareOut,
     TakeOver,
     Work,
+    may_own,
+    owned_after,
 )
 from kbroker.client.group.subscriptions import decode_assignment, decode_subscription, encode_subscription
 from kbroker.client.types import TopicPartition
@@ -70,6 +73,7 @@ class State(enum.Enum):
 
 BEATING = frozenset({State.PREPARING, State.SHARING, State.STABLE})
 """States with heartbeats; in the others a request waits at the coordinator, which counts as one."""
+REBALANCING = frozenset({State.JOINING, State.SHARING, State.SYNCING})
 OUTSIDE = frozenset({State.OUT, State.STALE, State.FAILED})
 
 
@@ -84,13 +88,15 @@ class ClassicMember:
         self.state = State.OUT
         self.topics: tuple[str, ...] = ()
         self.owned: tuple[TopicPartition, ...] = ()
-        """What the application has, sorted."""
+        """What the application has, sorted; while it takes over all that it had and all that it gets."""
         self.generation = -1
         self.member_id = ""
         self.is_leader = False
         self._protocol: str | None = None
         self._assigned: tuple[TopicPartition, ...] | None = None
-        """Answered, but the application has not gone along yet."""
+        """Answered, but the application has not begun to go along yet."""
+        self._under_way: Work | None = None
+        """What the application goes along with at this moment."""
         self._last: tuple[TopicPartition, ...] = ()
         self._last_generation = -1
         """What the application took over last, and in which generation."""
@@ -168,7 +174,7 @@ class ClassicMember:
         """Have the group rebalance."""
         if self.state is State.STABLE:
             self._prepare(reason, now)
-        elif self.state in (State.JOINING, State.SHARING, State.SYNCING):
+        elif self.state in REBALANCING:
             self._again = reason
         return self._take()
 
@@ -224,20 +230,24 @@ class ClassicMember:
             self._prepare("the application polls again", now)
         return self._take()
 
-    def work_done(self, work: Work, now: int) -> list[Instruction]:
-        """The application has gone along."""
-        if isinstance(work, GiveUp):
-            gone = set(work.partitions)
-            self.owned = tuple(key for key in self.owned if key not in gone)
-            if self.state is State.PREPARING:
-                self._join(now)
-            return self._take()
-        self.owned = work.partitions
-        if self.state is State.STABLE and self._assigned == work.partitions:
+    def work_begun(self, work: Work) -> None:
+        """The application goes along, until `work_done`."""
+        self._under_way = work
+        if isinstance(work, TakeOver):
             self._assigned = None
             self._last, self._last_generation = work.partitions, self.generation
-            if work.revoked and self.is_cooperative:
-                self._prepare("need to revoke partitions and re-join", now)
+            self.owned = may_own(self.owned, work)
+
+    def work_done(self, work: Work, now: int) -> list[Instruction]:
+        """The application has gone along."""
+        if work is not self._under_way:
+            return self._take()  # the membership it belonged to has ended
+        self._under_way = None
+        self.owned = owned_after(self.owned, work)
+        if self.state is State.PREPARING:
+            self._join_if_free(now)
+        elif self.state is State.STABLE and isinstance(work, TakeOver) and work.revoked and self.is_cooperative:
+            self._prepare("need to revoke partitions and re-join", now)
         return self._take()
 
     def commit_refused(self, code: ErrorCode, identity: Identity, now: int) -> list[Instruction]:
@@ -257,7 +267,7 @@ class ClassicMember:
         if self.state not in OUTSIDE:
             self._say_goodbye(reason)
         self._is_seeking = False
-        self.state, self.owned, self.topics = State.OUT, (), ()
+        self.state, self.owned, self.topics, self._under_way = State.OUT, (), (), None
         self._forget(with_member_id=True)
         return self._take()
 
@@ -382,15 +392,15 @@ class ClassicMember:
     # --- steps ------------------------------------------------------------------------------------------------
 
     def _prepare(self, reason: str, now: int) -> None:
-        """Before JoinGroup the application may have to give something up."""
+        """Before JoinGroup the application may have something to end, or to give up."""
         self.state, self._reason, self._again = State.PREPARING, reason or self._reason, ""
         self._assigned = None
-        if not self._to_give_up():
-            self._join(now)
+        self._join_if_free(now)
 
-    def _join(self, now: int) -> None:
-        self.state = State.JOINING
-        self._join_if_ready(now)
+    def _join_if_free(self, now: int) -> None:
+        if self._under_way is None and not self._to_give_up():
+            self.state = State.JOINING
+            self._join_if_ready(now)
 
     def _join_if_ready(self, now: int) -> None:
         if self.state is not State.JOINING or self._in_flight is not None or now < self._retry_at:
@@ -479,5 +489,6 @@ class ClassicMember:
         assert self.state is not State.STABLE or (self.generation >= 0 and self.member_id)
         assert (self._in_flight is None) or self.state in (State.JOINING, State.SYNCING)
         assert self.state is not State.SYNCING or self._in_flight is not None
-        assert self.state not in (State.JOINING, State.SYNCING) or self.is_cooperative or not self.owned
+        assert self.state not in REBALANCING or self._under_way is None
+        assert self.state not in REBALANCING or not self.owned or (self.is_cooperative and self.generation >= 0)
         assert self.generation < 0 or self.member_id

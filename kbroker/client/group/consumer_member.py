@@ -9,7 +9,8 @@ Pure: events are methods that take `now` (ms) and return instructions.
 
 A heartbeat says only what has changed since the last one; after an error everything is said again, what is owned
 included: only then the coordinator believes a member that has not heard of its new epoch, and repeats the assignment.
-An assignment is acknowledged by naming what is owned, as soon as the application has gone along.
+An assignment is acknowledged by naming what is owned, as soon as the application has gone along, never while it does:
+the coordinator would give to others what the application has just begun with.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from kbroker.client.group.events import (
     Send,
     TakeOver,
     Work,
+    may_own,
+    owned_after,
 )
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode
@@ -66,6 +69,9 @@ class ConsumerMember:
         self.state = State.OUT
         self.topics: tuple[str, ...] = ()
         self.owned: tuple[TopicPartition, ...] = ()
+        """What the application has, sorted; while it takes over all that it had and all that it gets."""
+        self._under_way: Work | None = None
+        """What the application goes along with at this moment."""
         self.member_id = member_id
         self.epoch = JOIN_EPOCH
         self._names: Mapping[bytes, str] = {}
@@ -107,7 +113,7 @@ class ConsumerMember:
         if self.state in (State.FENCED, State.FAILED):
             return GiveUp(self.owned, lost=True) if self.owned else None
         wanted = self._wanted()
-        if self.state is not State.STABLE or wanted is None or wanted == self.owned:
+        if self.state is not State.STABLE or self._under_way is not None or wanted is None or wanted == self.owned:
             return None
         had, gets = set(self.owned), set(wanted)
         return TakeOver(wanted, tuple(sorted(gets - had)), tuple(sorted(had - gets)))
@@ -174,14 +180,18 @@ class ConsumerMember:
             self._fence(now)
         return self._take()
 
+    def work_begun(self, work: Work) -> None:
+        """The application goes along, until `work_done`."""
+        self._under_way, self.owned = work, may_own(self.owned, work)
+
     def work_done(self, work: Work, now: int) -> list[Instruction]:
         """The application has gone along."""
-        gone = set(work.partitions)
-        is_loss = isinstance(work, GiveUp)
-        self.owned = tuple(key for key in self.owned if key not in gone) if is_loss else work.partitions
-        if is_loss and self.state is State.FENCED:
-            self._join(now)
-        elif not is_loss and self.state is State.STABLE:
+        if work is not self._under_way:
+            return self._take()  # the membership it belonged to has ended
+        self._under_way, self.owned = None, owned_after(self.owned, work)
+        if self.state is State.FENCED:
+            self._join_if_free(now)
+        elif self.state is State.STABLE:
             self._must_acknowledge = True
             self._hurry(now)
         return self._take()
@@ -200,7 +210,7 @@ class ConsumerMember:
         if self.state in BEATING and self._has_joined:
             self._say_goodbye()  # also while it joins: the coordinator may have heard that already
         self._is_seeking = False
-        self.state, self.owned, self.topics = State.OUT, (), ()
+        self.state, self.owned, self.topics, self._under_way = State.OUT, (), (), None
         self._forget()
         return self._take()
 
@@ -235,8 +245,12 @@ class ConsumerMember:
 
     def _acknowledge_if_same(self, now: int) -> None:
         """An assignment that changes nothing needs no application to go along."""
-        if self.state is State.STABLE and self._must_acknowledge and self._wanted() == self.owned:
+        if self.state is State.STABLE and self._may_acknowledge:
             self._hurry(now)
+
+    @property
+    def _may_acknowledge(self) -> bool:
+        return self._must_acknowledge and self._under_way is None and self._wanted() == self.owned
 
     def _refused(self, answer: ConsumerGroupHeartbeatResponse, now: int) -> None:
         code = answer.error_code
@@ -259,6 +273,9 @@ class ConsumerMember:
         """What the member has is lost; once that is given up it joins anew."""
         self.state = State.FENCED
         self._forget()
+        self._join_if_free(now)
+
+    def _join_if_free(self, now: int) -> None:
         if not self.owned:
             self._join(now)
 
@@ -283,7 +300,7 @@ class ConsumerMember:
         settings, joins = self.settings, self.state is State.JOINING
         says_all = joins or self._said_topics is None
         says_topics = says_all or self.topics != self._said_topics
-        acknowledges = self._must_acknowledge and self._wanted() == self.owned
+        acknowledges = self._may_acknowledge
         self._said_topics, self._has_joined = self.topics, True
         if acknowledges:
             self._must_acknowledge = False
@@ -344,5 +361,5 @@ class ConsumerMember:
         """Assert the invariants."""
         assert self._heartbeat is None or self.state in BEATING
         assert self._target is None or self.state is State.STABLE
-        assert self.state is not State.JOINING or not self.owned
+        assert self.state is not State.JOINING or (self._under_way is None and not self.owned)
         assert (self.epoch > 0) == (self.state is State.STABLE)

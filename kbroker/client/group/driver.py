@@ -234,6 +234,7 @@ class Driver:
         try:
             work = self.member.work
             if work is not None:
+                self.member.work_begun(work)
                 try:
                     await self._app.do(work)
                 finally:

@@ -94,6 +94,16 @@ class TakeOver:
 Work = GiveUp | TakeOver
 
 
+def may_own(owned: tuple[TopicPartition, ...], work: Work) -> tuple[TopicPartition, ...]:
+    """Return what the application may have while it goes along."""
+    return tuple(sorted({*owned, *work.added})) if isinstance(work, TakeOver) else owned
+
+
+def owned_after(owned: tuple[TopicPartition, ...], work: Work) -> tuple[TopicPartition, ...]:
+    """Return what the application has when it has gone along."""
+    return work.partitions if isinstance(work, TakeOver) else tuple(sorted({*owned}.difference(work.partitions)))
+
+
 class Member(Protocol):
     """A member's state machine, of either protocol. `now` is in ms; each event returns what is to be done."""
 
@@ -129,6 +139,9 @@ class Member(Protocol):
 
     def polling(self, is_polling: bool, now: int) -> list[Instruction]:
         """The application has called poll, or come back from it."""
+
+    def work_begun(self, work: Work) -> None:
+        """The application goes along, until `work_done`: what the member has changes behind that alone."""
 
     def work_done(self, work: Work, now: int) -> list[Instruction]:
         """The application has gone along."""

@@ -16,6 +16,7 @@ from kbroker.client.group.events import (
     Send,
     ShareOut,
     TakeOver,
+    Work,
 )
 from kbroker.client.group.subscriptions import Subscription, decode_subscription, encode_assignment, encode_subscription
 from kbroker.client.types import TopicPartition
@@ -31,7 +32,7 @@ from kbroker.protocol.messages.groups import (
 )
 
 SETTINGS = MemberSettings("g", session_timeout_ms=10_000, heartbeat_interval_ms=1_000, max_poll_interval_ms=60_000)
-A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
 def new(*assignors: str, settings: MemberSettings = SETTINGS) -> ClassicMember:
@@ -59,15 +60,27 @@ def sync_answer(*partitions: TopicPartition, code: ErrorCode = ErrorCode.NONE) -
     return SyncGroupResponse(error_code=code, assignment=encode_assignment(partitions))
 
 
+def begin(member: ClassicMember) -> Work:
+    """The application begins to go along."""
+    work = member.work
+    assert work is not None
+    member.work_begun(work)
+    member.check()
+    return work
+
+
+def go_along(member: ClassicMember, now: int) -> list[Instruction]:
+    return member.work_done(begin(member), now)
+
+
 def stable(*partitions: TopicPartition, assignor: str = "range", settings: MemberSettings = SETTINGS) -> ClassicMember:
     """A member that has taken its first assignment over."""
     member = new(assignor, settings=settings)
     join = sent(member.coordinator_found(0))
     sync = sent(member.answered(join, join_answer(protocol_name=assignor), 0))
     assert member.answered(sync, sync_answer(*partitions), 0) == []
-    work = member.work
-    assert isinstance(work, TakeOver)
-    assert member.work_done(work, 0) == []
+    assert isinstance(member.work, TakeOver)
+    assert go_along(member, 0) == []
     member.check()
     return member
 
@@ -90,7 +103,7 @@ def test_a_member_joins_syncs_and_takes_over() -> None:
     assert member.answered(sync, sync_answer(A0), 8) == []
     assert member.work == TakeOver((A0,), (A0,), ())
     assert member.identity == Identity(1, "me")
-    member.work_done(member.work, 9)
+    go_along(member, 9)
     assert [member.owned, member.work, member.deadline] == [(A0,), None, 1_008]
 
 
@@ -126,7 +139,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins_again() -> None:
     assert beat(member, 1_000, ErrorCode.REBALANCE_IN_PROGRESS) == []
     assert member.work == GiveUp((A0, A1))
     assert isinstance(sent(member.tick(2_000)), HeartbeatRequest), "the session goes on while the application is busy"
-    join = sent(member.work_done(member.work, 2_100))
+    join = sent(go_along(member, 2_100))
     assert isinstance(join, JoinGroupRequest)
     assert join.member_id == "me"
     assert decode_subscription(join.protocols[0].metadata).owned == ()
@@ -140,7 +153,7 @@ def test_a_cooperative_member_keeps_everything_and_rejoins_after_it_was_taken_aw
     sync = sent(member.answered(join, join_answer(generation=2, protocol_name="cooperative-sticky"), 1_001))
     assert member.answered(sync, sync_answer(A1), 1_002) == []
     assert member.work == TakeOver((A1,), (), (A0,))
-    rejoin = sent(member.work_done(member.work, 1_003))
+    rejoin = sent(go_along(member, 1_003))
     assert decode_subscription(rejoin.protocols[0].metadata).owned == (A1,)
     assert rejoin.reason == "need to revoke partitions and re-join"
 
@@ -148,10 +161,91 @@ def test_a_cooperative_member_keeps_everything_and_rejoins_after_it_was_taken_aw
 def test_a_sticky_member_says_what_it_gave_up() -> None:
     member = stable(A0, assignor="sticky")
     beat(member, 1_000, ErrorCode.REBALANCE_IN_PROGRESS)
-    assert member.work is not None
-    join = sent(member.work_done(member.work, 1_000))
+    join = sent(go_along(member, 1_000))
     said = decode_subscription(join.protocols[0].metadata)
     assert said.user_data == bytes.fromhex("00000001 0001 61 00000001 00000000 00000001")
+
+
+def taking_over(*partitions: TopicPartition, assignor: str = "range") -> tuple[ClassicMember, Work]:
+    """A member whose application is about to take its first assignment over."""
+    member = new(assignor)
+    sync = sent(member.answered(sent(member.coordinator_found(0)), join_answer(protocol_name=assignor), 0))
+    member.answered(sync, sync_answer(*partitions), 0)
+    return member, begin(member)
+
+
+def test_an_eager_member_joins_again_after_it_has_taken_over_and_given_up_again() -> None:
+    member, work = taking_over(A0)
+    assert beat(member, 1_000, ErrorCode.REBALANCE_IN_PROGRESS) == []
+    assert beat(member, 2_000, ErrorCode.REBALANCE_IN_PROGRESS) == [], "the session goes on meanwhile"
+    member.check()
+    assert member.work_done(work, 2_500) == []
+    assert member.work == GiveUp((A0,))
+    assert decode_subscription(sent(go_along(member, 2_600)).protocols[0].metadata).owned == ()
+    member.check()
+
+
+def test_a_member_that_was_given_nothing_joins_again_when_the_application_has_heard_that() -> None:
+    member, work = taking_over()
+    assert beat(member, 1_000, ErrorCode.REBALANCE_IN_PROGRESS) == []
+    assert isinstance(sent(member.work_done(work, 1_500)), JoinGroupRequest)
+
+
+def test_a_cooperative_member_joins_again_with_what_it_has_after_taking_over() -> None:
+    member = stable(A0, assignor="cooperative-sticky")
+    join = sent(beat(member, 1_000, ErrorCode.REBALANCE_IN_PROGRESS))
+    sync = sent(member.answered(join, join_answer(generation=2, protocol_name="cooperative-sticky"), 1_001))
+    member.answered(sync, sync_answer(A1), 1_002)
+    work = begin(member)
+    assert beat(member, 2_002, ErrorCode.REBALANCE_IN_PROGRESS) == []
+    said = decode_subscription(sent(member.work_done(work, 2_500)).protocols[0].metadata)
+    assert (said.owned, said.generation) == ((A1,), 2)
+    member.check()
+
+
+def test_a_member_that_is_evicted_while_it_takes_over_has_lost_that() -> None:
+    for assignor in ("range", "cooperative-sticky"):
+        member, work = taking_over(A0, assignor=assignor)
+        assert beat(member, 1_000, ErrorCode.UNKNOWN_MEMBER_ID) == []
+        assert (member.work, member.identity) == (GiveUp((A0,), lost=True), Identity())
+        assert member.work_done(work, 1_001) == []
+        assert member.work == GiveUp((A0,), lost=True)
+        assert sent(go_along(member, 1_002)).member_id == ""
+        member.check()
+
+
+def test_what_must_be_given_up_besides_is_given_up_before_joining() -> None:
+    member = stable(A0, assignor="cooperative-sticky")
+    join = sent(member.subscribe(("a", "b"), 1))
+    sync = sent(member.answered(join, join_answer(generation=2, protocol_name="cooperative-sticky"), 1))
+    member.answered(sync, sync_answer(A0, B0), 1)
+    go_along(member, 1)
+    member.subscribe(("b",), 1)
+    assert member.work == GiveUp((A0,))
+    work = begin(member)
+    assert beat(member, 1_001, ErrorCode.UNKNOWN_MEMBER_ID) == []
+    assert member.work_done(work, 1_002) == []
+    assert member.work == GiveUp((B0,), lost=True)
+    assert isinstance(sent(go_along(member, 1_003)), JoinGroupRequest)
+
+
+def test_an_application_that_takes_over_for_too_long_without_polling_has_left() -> None:
+    member, work = taking_over(A0)
+    member.polling(False, 0)
+    beat(member, 5_000, ErrorCode.REBALANCE_IN_PROGRESS)
+    member.answered(sent(member.tick(14_000)), HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), 14_000)
+    assert [type(item.request) for item in member.tick(60_000) if isinstance(item, Send)] == [LeaveGroupRequest]
+    assert member.polling(True, 61_000) == []
+    assert member.work_done(work, 62_000) == []
+    assert member.work == GiveUp((A0,), lost=True)
+
+
+def test_what_is_taken_over_when_the_membership_ends_belongs_to_none() -> None:
+    member, work = taking_over(A0)
+    member.leave("enough", 1)
+    assert member.work_done(work, 2) == []
+    assert member.owned == ()
+    member.check()
 
 
 def test_an_evicted_member_has_lost_what_it_had() -> None:
@@ -160,7 +254,7 @@ def test_an_evicted_member_has_lost_what_it_had() -> None:
         assert beat(member, 1_000, code) == []
         assert member.work == GiveUp((A0,), lost=True)
         assert member.identity == Identity()
-        join = sent(member.work_done(member.work, 1_001))
+        join = sent(go_along(member, 1_001))
         assert join.member_id == kept
         member.check()
 
@@ -210,10 +304,10 @@ def test_a_changed_subscription_makes_another_round_at_once_or_after_the_one_und
     assert member.subscribe(("a",), 1) == []
     assert member.subscribe(("b",), 1) == []
     assert member.work == GiveUp((A0,))
-    join = sent(member.work_done(member.work, 2))
+    join = sent(go_along(member, 2))
     assert member.subscribe(("a", "b"), 3) == []
     sync = sent(member.answered(join, join_answer(generation=2), 4))
-    join = sent(member.answered(sync, sync_answer(TopicPartition("b", 0)), 5))
+    join = sent(member.answered(sync, sync_answer(B0), 5))
     assert decode_subscription(join.protocols[0].metadata).topics == ("a", "b")
 
 
@@ -236,7 +330,7 @@ def test_an_application_that_stays_away_leaves_the_group_until_it_comes_back() -
     assert (member.state, member.deadline) == (State.STALE, NEVER)
     assert member.polling(True, 99_000) == []
     assert member.work == GiveUp((A0,), lost=True)
-    assert sent(member.work_done(member.work, 99_000)).member_id == ""
+    assert sent(go_along(member, 99_000)).member_id == ""
 
 
 def test_while_the_application_polls_it_is_not_away() -> None:
@@ -298,8 +392,10 @@ def one_event(rng: random.Random, member: ClassicMember, name: str, requests: li
     kind = rng.randrange(7)
     if kind == 0:
         return member.subscribe(tuple(rng.sample("abc", rng.randint(1, 3))), now)
+    if kind == 1 and member._under_way is not None:
+        return member.work_done(member._under_way, now)
     if kind == 1 and member.work is not None:
-        return member.work_done(member.work, now)
+        begin(member)
     if kind == 2:
         return member.polling(rng.random() < 0.7, now)
     if kind == 3 and rng.random() < 0.1:

@@ -11,6 +11,7 @@ from kbroker.client.group.events import (
     MemberSettings,
     Send,
     TakeOver,
+    Work,
 )
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.errors import ErrorCode
@@ -56,6 +57,19 @@ def owned(request: ConsumerGroupHeartbeatRequest) -> Any:
     return topics if topics is None else {item.topic_id: list(item.partitions) for item in topics}
 
 
+def begin(member: ConsumerMember) -> Work:
+    """The application begins to go along."""
+    work = member.work
+    assert work is not None
+    member.work_begun(work)
+    member.check()
+    return work
+
+
+def go_along(member: ConsumerMember, now: int) -> list[Instruction]:
+    return member.work_done(begin(member), now)
+
+
 def new(settings: MemberSettings = SETTINGS) -> tuple[ConsumerMember, ConsumerGroupHeartbeatRequest]:
     """A member and its first heartbeat."""
     member = ConsumerMember(settings, "me")
@@ -69,7 +83,7 @@ def stable(settings: MemberSettings = SETTINGS) -> ConsumerMember:
     member, join = new(settings)
     assert member.answered(join, answer(1, {ID_A: [0]}), 0) == []
     assert member.work == TakeOver((A0,), (A0,), ())
-    acknowledged = sent(member.work_done(member.work, 0))
+    acknowledged = sent(go_along(member, 0))
     assert owned(acknowledged) == {ID_A: [0]}
     assert member.answered(acknowledged, answer(1), 0) == []
     member.check()
@@ -93,8 +107,9 @@ def test_an_assignment_is_acknowledged_when_the_application_has_gone_along() -> 
     beat = sent(member.tick(1_000))
     member.answered(beat, answer(2, {ID_A: [1], ID_B: [0]}), 1_000)
     assert member.work == TakeOver((A1, B0), (A1, B0), (A0,))
+    work = begin(member)
     assert owned(sent(member.tick(2_000))) is None, "nothing is acknowledged before"
-    member.work_done(member.work, 2_100)
+    member.work_done(work, 2_100)
     beat = sent(member.answered(member._heartbeat, answer(2), 2_200))  # type: ignore[arg-type]
     assert owned(beat) == {ID_A: [1], ID_B: [0]}
     assert member.owned == (A1, B0)
@@ -123,7 +138,7 @@ def test_a_fenced_member_loses_all_and_joins_anew() -> None:
         assert member.work == GiveUp((A0,), lost=True)
         assert member.identity == Identity()
         member.check()
-        join = sent(member.work_done(member.work, 1_001))
+        join = sent(go_along(member, 1_001))
         assert (join.member_epoch, join.subscribed_topic_names, owned(join)) == (0, ["a", "b"], {})
 
 
@@ -132,6 +147,57 @@ def test_a_fenced_member_that_has_nothing_joins_anew_at_once() -> None:
     member.answered(join, answer(1), 0)
     again = sent(member.answered(sent(member.tick(1_000)), refused(ErrorCode.FENCED_MEMBER_EPOCH), 1_000))
     assert (again.member_epoch, again.subscribed_topic_names, owned(again)) == (0, ["a", "b"], {})
+
+
+def test_what_comes_on_top_is_not_acknowledged_while_the_application_begins_with_it() -> None:
+    member = stable()
+    member.answered(sent(member.tick(1_000)), answer(2, {ID_A: [0, 1]}), 1_000)
+    work = begin(member)
+    assert (member.learn_topics(NAMES, 1_001), member.work) == ([], None)
+    beat = sent(member.tick(2_000))
+    assert (owned(beat), member.answered(beat, answer(2), 2_000)) == (None, [])
+    assert owned(sent(member.work_done(work, 2_500))) == {ID_A: [0, 1]}
+
+
+def test_an_assignment_taken_back_while_the_application_begins_with_it_is_acknowledged_after_that() -> None:
+    member, join = new()
+    member.answered(join, answer(1, {ID_A: [0]}), 0)
+    work = begin(member)
+    beat = sent(member.tick(1_000))
+    assert member.answered(beat, answer(1, {}), 1_001) == [], "the application has begun with A0"
+    beat = sent(member.work_done(work, 1_500))
+    assert owned(beat) is None
+    assert member.work == TakeOver((), (), (A0,))
+    member.answered(beat, answer(1), 1_501)
+    assert owned(sent(go_along(member, 1_600))) == {}
+
+
+def test_a_member_that_is_fenced_while_it_takes_over_has_lost_that_and_joins_after_it() -> None:
+    member, join = new()
+    member.answered(join, answer(1, {ID_A: [0]}), 0)
+    work = begin(member)
+    assert member.answered(sent(member.tick(1_000)), refused(ErrorCode.FENCED_MEMBER_EPOCH), 1_000) == []
+    assert member.work_done(work, 1_500) == []
+    assert member.work == GiveUp((A0,), lost=True)
+    assert sent(go_along(member, 1_600)).member_epoch == 0
+    member.check()
+
+
+def test_a_member_that_is_fenced_while_it_gives_all_up_joins_after_that() -> None:
+    member = stable()
+    member.answered(sent(member.tick(1_000)), answer(1, {}), 1_000)
+    work = begin(member)
+    assert member.answered(sent(member.tick(2_000)), refused(ErrorCode.UNKNOWN_MEMBER_ID), 2_000) == []
+    assert (sent(member.work_done(work, 2_500)).member_epoch, member.owned) == (0, ())
+
+
+def test_what_is_taken_over_when_the_membership_ends_belongs_to_none() -> None:
+    member, join = new()
+    member.answered(join, answer(1, {ID_A: [0]}), 0)
+    work = begin(member)
+    member.leave("enough", 1)
+    assert member.work_done(work, 2) == []
+    assert member.owned == ()
 
 
 def test_what_was_acknowledged_is_not_said_again() -> None:
@@ -162,10 +228,12 @@ def test_an_answer_lost_while_the_application_goes_along_is_asked_for_with_what_
     beat = sent(member.tick(1_000))
     member.answered(beat, answer(2, {ID_A: [1]}), 1_000)
     assert member.work == TakeOver((A1,), (A1,), (A0,))
+    work = begin(member)
     member.failed(sent(member.tick(2_000)), 2_500)
     again = sent(member.coordinator_found(2_500))
-    assert (again.subscribed_topic_names, again.rebalance_timeout_ms, owned(again)) == (["a", "b"], 60_000, {ID_A: [0]})
-    member.work_done(member.work, 2_600)
+    assert (again.subscribed_topic_names, again.rebalance_timeout_ms) == (["a", "b"], 60_000)
+    assert owned(again) == {ID_A: [0, 1]}, "what the application may have"
+    member.work_done(work, 2_600)
     later = sent(member.answered(again, answer(2, {ID_A: [1]}), 2_700))
     assert owned(later) == {ID_A: [1]}, "that it went along is still to be said"
     member.check()
@@ -195,7 +263,7 @@ def test_an_application_that_stays_away_leaves_until_it_comes_back() -> None:
     assert (member.state, member.deadline) == (State.STALE, NEVER)
     member.polling(True, 70_000)
     assert member.work == GiveUp((A0,), lost=True)
-    assert sent(member.work_done(member.work, 70_000)).member_epoch == 0
+    assert sent(go_along(member, 70_000)).member_epoch == 0
 
 
 def test_leaving_differs_for_static_members() -> None:

@@ -156,6 +156,30 @@ async def test_the_listener_hears_in_order_and_may_seek(bootstrap: str, topic: s
     assert [entry[0] for entry in diary.entries] == ["assigned", "revoked"]
 
 
+async def test_a_rebalance_that_begins_in_on_assigned_has_its_partitions_revoked_behind_it(
+    bootstrap: str, topic: str
+) -> None:
+    is_told, release = asyncio.Event(), asyncio.Event()
+
+    class Slow(Diary):
+        async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:  # type: ignore[override]
+            is_told.set()
+            await release.wait()
+            super().on_assigned(partitions)
+
+    diary = Slow()
+    async with member(bootstrap, topic) as consumer:
+        await consumer.subscribe([topic], listener=diary)
+        await poll_until(is_told.is_set, consumer)
+        consumer.enforce_rebalance()
+        await consumer.poll(0.05)
+        assert diary.entries == []
+        release.set()
+        await poll_until(lambda: diary.count("assigned") == 2, consumer)
+        every = tuple(keys(topic, 0, 1, 2))
+        assert diary.entries == [("assigned", every), ("revoked", every), ("assigned", every)]
+
+
 async def test_coroutines_listen_too_and_what_a_listener_raises_is_raised_by_poll(bootstrap: str, topic: str) -> None:
     class Broken(RebalanceListener):
         async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
