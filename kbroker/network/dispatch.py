@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from struct import Struct
-from time import monotonic_ns
+from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.context import RequestContext
@@ -192,7 +192,7 @@ class Dispatcher:
         except MalformedMessage as error:
             raise _unparsable(api, version, error) from error
         began = monotonic_ns()
-        ctx = RequestContext(key, version, correlation_id, client_id, began // 1_000_000, connection)
+        ctx = RequestContext(key, version, correlation_id, client_id, time_ns() // 1_000_000, connection)
         ctx.ends_with_connection = api.ends_with_connection
         requests = api.requests
         requests.by_version[version] += 1
