@@ -60,6 +60,9 @@ class PushingBatchReader(BatchReader):
 
     def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:
         """Keep the filters that spare reading, return the others."""
-        self.pushed, left = push(filters, self.plan.taken, self.options.key_format == "string")
+        columns, key_format = set(self.plan.taken), self.options.key_format
+        if key_format not in ("binary", "string"):
+            columns.discard("key")  # what is compared with is the key as it reads, not as it is stored
+        self.pushed, left = push(filters, columns, key_format == "string")
         log.info("filters pushed: %s; left to Spark: %s", ", ".join(self.pushed.said) or "none", left or "none")
         return left

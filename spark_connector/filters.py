@@ -78,8 +78,11 @@ class Pushed:
 
     @property
     def start_ms(self) -> int | None:
-        """Return a time such that no row before the first record so young can pass; None: there is none."""
-        return None if self.timestamps_us.low == -FARTHEST else max(0, self.timestamps_us.low // 1000)
+        """Return a time such that no row before the first record so young can pass; None: there is none.
+
+        Records without a time have -1: a seek to a time before 1970 would pass them over.
+        """
+        return None if self.timestamps_us.low < 0 else self.timestamps_us.low // 1000
 
     @property
     def end_ms(self) -> int | None:
@@ -104,7 +107,7 @@ def push(
 ) -> tuple[Pushed, list[Any]]:
     """Take what can be taken of Spark's filters; return it and the filters that are left to Spark, the same objects.
 
-    `columns`: those of the frame that are not fields of the value.
+    `columns`: those of the frame that are not fields of the value, `key` only where it is bytes or text as stored.
     """
     pushed, left = Pushed(), []
     for each in filters:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.arrow import RecordBatches
-from kbroker.client.errors import error_for, error_out_of_order
+from kbroker.client.errors import NotConnected, error_for, error_out_of_order
 from kbroker.client.plain_cluster import Patience, PlainCluster
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.grouping import Key
@@ -178,9 +178,22 @@ class RangeReader:
         return connection
 
     def _receive(self, connection: PlainConnection, offset: int) -> Any:
-        """Return what the Fetch on its way found in the partition; raises KafkaError."""
-        self._asked = None
-        return self._partition(connection.receive(), offset)
+        """Return what the Fetch on its way found in the partition; raises KafkaError.
+
+        To who is over a quota Kafka answers nothing (KIP-219), and keeps the next answer back for as long as it says.
+        """
+        topic, partition = self._place
+        limit_s, held_back_s = self._config.request_timeout_ms / 1000, 0.0
+        while True:
+            self._asked = None
+            answer = connection.receive(limit_s + held_back_s)
+            if answer.responses or answer.error_code is not ErrorCode.NONE:
+                return self._partition(answer, offset)
+            if not answer.throttle_time_ms:
+                raise NotConnected(f"{connection.address} says nothing of {topic}-{partition} at offset {offset}")
+            held_back_s = answer.throttle_time_ms / 1000
+            log.info("%s-%d: a quota of the broker holds reading back for %g s", topic, partition, held_back_s)
+            self._ask(offset, connection)
 
     def _prepare_another_try(self, error: KafkaError | OSError, patience: Patience) -> None:
         """Raise what cannot pass; else wait and ask anew who leads the partition."""

@@ -10,7 +10,7 @@ from kbroker.spark_connector.columns import ColumnPlan
 from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.read_options import read_options
 from tests.kbroker.client.topics import create_topic, produce_values
-from tests.spark_connector.schemas import plain_schema
+from tests.spark_connector.schemas import plain_schema, schema
 
 pytest.importorskip("pyspark")
 batch_reader = pytest.importorskip("kbroker.spark_connector.batch_reader")
@@ -89,3 +89,24 @@ def test_a_read_that_ends_before_it_begins_is_an_error(broker: BrokerProcess, to
         reader(broker, subscribe=topic_name, startingOffsets=at[5], endingTimestamp="4000").partitions()
     for fine in ({"startingOffsets": at[5], "endingOffsets": at[5]}, {"endingTimestamp": "4000"}):
         assert reader(broker, subscribe=topic_name, **fine).partitions() == []
+
+
+@pytest.mark.parametrize(
+    ("key_format", "kind", "value", "is_taken"),
+    [
+        ("binary", "binary", b"abc", True),
+        ("string", "string", "abc", True),
+        ("string", "string", b"abc", False),
+        ("avro", "binary", b"abc", False),
+        ("avro", "string", "abc", False),
+    ],
+)
+def test_a_key_is_looked_for_in_the_records_only_where_the_column_is_what_they_hold(
+    key_format: str, kind: str, value: object, is_taken: bool
+) -> None:
+    filters = pytest.importorskip("pyspark.sql.datasource")
+    checked = read_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "keyFormat": key_format})
+    pushing = batch_reader.PushingBatchReader(checked, ColumnPlan(schema(key=kind), ("key",)))
+    wanted = filters.EqualTo(("key",), value)
+    assert list(pushing.pushFilters([wanted])) == ([] if is_taken else [wanted])
+    assert pushing.pushed.keys == (frozenset({b"abc"}) if is_taken else None)

@@ -53,6 +53,15 @@ def test_times_become_bounds_in_whole_milliseconds_that_lose_no_row() -> None:
     assert taken(make("LessThanOrEqual", "timestamp", NOON)).end_ms == NOON_MS + 1
 
 
+def test_a_time_before_1970_is_no_place_to_seek_as_records_without_a_time_stand_anywhere() -> None:
+    the_sixties = datetime.datetime(1960, 1, 1, tzinfo=datetime.UTC)
+    assert taken(make("GreaterThanOrEqual", "timestamp", the_sixties)).start_ms is None
+    just_before = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=datetime.UTC)
+    assert taken(make("GreaterThanOrEqual", "timestamp", just_before)).start_ms is None
+    assert taken(make("GreaterThan", "timestamp", just_before)).start_ms is None
+    assert taken(make("GreaterThanOrEqual", "timestamp", NOON)).start_ms == NOON_MS
+
+
 def test_keys_name_their_partitions_as_kafkas_producers_do() -> None:
     pushed = taken(make("In", "key", (b"a", b"b", b"c")), make("EqualTo", "key", b"b"))
     assert pushed.keys == frozenset({b"b"})

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from kbroker import Admin
 from kbroker.client.errors import (
     CorruptMessageError,
+    NotConnected,
     OffsetOutOfRangeError,
     RequestTimedOutError,
     UnknownTopicIdError,
@@ -17,8 +19,10 @@ from kbroker.client.errors import (
 from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.protocol.messages.offsets import LATEST
 from kbroker.protocol.records.batch import split_batches
+from kbroker.protocol.records.builder import BatchBuilder
 from tests.fixtures.brokers import kill_and_expire
 from tests.kbroker.client.topics import create_topic, produce_values
 
@@ -255,3 +259,63 @@ def test_past_a_batch_that_lies_alone_in_its_answers_the_way_on_takes_few_fetche
         rows = read(cluster, topic_name, 0, 3000, skip_corrupt=True)
     assert [offset for offset, _ in rows] == [*range(1000), *range(2000, 3000)]
     assert len(asked) < 30
+
+
+class PlayedLeader:
+    """A connection to a leader whose answers are given."""
+
+    address = "played:9092"
+
+    def __init__(self, answers: list[FetchResponse]) -> None:
+        self.answers = deque(answers)
+        self.asked: list[int] = []
+        """The offset of each Fetch."""
+        self.limits: list[float | None] = []
+        """The seconds that each answer may take."""
+
+    def version_for(self, request_type: type, highest: int) -> int:
+        return highest
+
+    def send(self, request: Any, version: int) -> None:
+        self.asked.append(request.topics[0].partitions[0].fetch_offset)
+
+    def receive(self, timeout: float | None = None) -> FetchResponse:
+        self.limits.append(timeout)
+        return self.answers.popleft()
+
+    def close(self) -> None:
+        pass
+
+
+def answer_with(*values: bytes) -> FetchResponse:
+    batch = BatchBuilder()
+    for value in values:
+        batch.append(None, value, timestamp=0)
+    partition = FetchResponse.PartitionData(
+        partition_index=0,
+        error_code=ErrorCode.NONE,
+        high_watermark=len(values),
+        aborted_transactions=None,
+        records=bytes(batch.build()),
+    )
+    return FetchResponse(responses=[FetchResponse.FetchableTopicResponse(topic="t", partitions=[partition])])
+
+
+def read_from(leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, **options: int) -> list[tuple[int, bytes]]:
+    with PlainCluster("played:9092", options, retry_for=0.0) as cluster:
+        monkeypatch.setattr(cluster, "connection_for", lambda place, replica: leader)
+        return read(cluster, "t", 0, 2)
+
+
+def test_answers_that_a_quota_has_emptied_are_waited_for_whatever_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    throttled = FetchResponse(throttle_time_ms=60_000, responses=[])
+    leader = PlayedLeader([throttled, throttled, answer_with(b"a", b"b")])
+    assert read_from(leader, monkeypatch, request_timeout_ms=30_000) == [(0, b"a"), (1, b"b")]
+    assert leader.asked == [0, 0, 0]
+    assert leader.limits == [30, 90, 90], "Kafka keeps the next answer for as long as it says"
+
+
+def test_an_answer_that_leaves_the_partition_out_without_a_reason_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = PlayedLeader([FetchResponse(responses=[])])
+    with pytest.raises(NotConnected, match=r"played:9092 says nothing of t-0 at offset 0"):
+        read_from(leader, monkeypatch)
