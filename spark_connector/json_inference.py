@@ -26,16 +26,15 @@ from pyspark.sql.types import (
 
 def infer_struct(texts: Iterable[bytes]) -> StructType | None:
     """Return the type of the objects among the texts; None when there is none."""
-    kinds = [_kind(value) for value in map(_parsed, texts) if isinstance(value, dict)]
-    merged = _without_nulls(functools.reduce(_merged, kinds)) if kinds else None
+    found: DataType = NullType()
+    for text in texts:
+        try:
+            value = json.loads(text)
+            found = _merged(found, _kind(value)) if isinstance(value, dict) else found
+        except (ValueError, RecursionError):  # no JSON, or nested too deeply: the others show the form
+            continue
+    merged = _without_nulls(found)
     return merged if isinstance(merged, StructType) else None
-
-
-def _parsed(text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
 
 
 def _kind(value: Any) -> DataType:

@@ -26,6 +26,7 @@ from kbroker.client.avro import WIDE
 AN_OBJECT = r"(?s)^\s*\{.*\}\s*$"
 CHUNK_ROWS = 256
 """After a failure so many rows at a time are tried again; only chunks that fail go row by row."""
+WIDEST_DECIMAL = 76
 
 
 class Misfit(ValueError):
@@ -95,9 +96,13 @@ class JsonColumn:
 
     def _parse_one(self, text: bytes) -> tuple[dict[str, Any] | None, str]:
         try:
-            value = json.loads(text)
+            return self._fitted(json.loads(text))
         except ValueError as error:
             return None, f"not JSON: {error}"
+        except RecursionError:
+            return None, "JSON that is nested too deeply"
+
+    def _fitted(self, value: Any) -> tuple[dict[str, Any] | None, str]:
         if not isinstance(value, dict):
             return None, f"a JSON {type(value).__name__}, not an object"
         misfits: list[str] = []
@@ -119,9 +124,14 @@ def _is_parsable(kind: pa.DataType) -> bool:
 
 
 def _parsed_as(kind: pa.DataType) -> pa.DataType:
-    """Return what pyarrow is told to parse: dates come as text and are cast."""
+    """Return what pyarrow is told to parse and casts then: dates come as text, decimals as the widest there are.
+
+    For narrower ones it does not look at the precision, and gives another number where one has too many digits.
+    """
     if pa.types.is_date(kind):
         return pa.string()
+    if pa.types.is_decimal(kind):
+        return pa.decimal256(WIDEST_DECIMAL, kind.scale)
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _parsed_as(field.type)) for field in kind])
     return pa.list_(_parsed_as(kind.value_type)) if pa.types.is_list(kind) else kind
@@ -161,9 +171,9 @@ def _convert(value: Any, kind: pa.DataType, misfits: list[str]) -> Any:
     if pa.types.is_list(kind) and isinstance(value, list):
         return [_convert(each, kind.value_type, misfits) for each in value]
     if pa.types.is_map(kind) and isinstance(value, dict):
-        return [(name, _convert(each, kind.item_type, misfits)) for name, each in value.items()]
+        return [(_text(name), _convert(each, kind.item_type, misfits)) for name, each in value.items()]
     if pa.types.is_string(kind):
-        return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+        return _text(value) if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
     try:
         return _scalar(value, kind)
     except (ValueError, ArithmeticError) as error:
@@ -181,13 +191,30 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
         return value
     if pa.types.is_floating(kind) and is_number:
         return float(value)
-    if pa.types.is_decimal(kind) and is_number:
-        return decimal.Decimal(str(value)).quantize(decimal.Decimal(1).scaleb(-kind.scale), context=WIDE)
+    if pa.types.is_decimal(kind) and (is_number or isinstance(value, str)):
+        return _decimal(str(value), kind)
     if isinstance(value, str):
         for fits, convert in FROM_TEXT:
             if fits(kind):
                 return convert(value)
     raise Misfit
+
+
+def _text(value: str) -> str:
+    """Return the text; half of a surrogate pair, which JSON can name, is none."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise Misfit from error
+    return value
+
+
+def _decimal(text: str, kind: pa.DataType) -> decimal.Decimal:
+    """Round to the scale; what is no number then, or has too many digits, does not fit."""
+    rounded = decimal.Decimal(text).quantize(decimal.Decimal(1).scaleb(-kind.scale), context=WIDE)
+    if not rounded.is_finite() or len(rounded.as_tuple().digits) > kind.precision:
+        raise Misfit
+    return rounded
 
 
 def _time(text: str) -> datetime.datetime:
@@ -205,6 +232,5 @@ def _bytes(text: str) -> bytes:
 FROM_TEXT: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]], ...] = (
     (pa.types.is_date, datetime.date.fromisoformat),
     (pa.types.is_timestamp, _time),
-    (pa.types.is_decimal, decimal.Decimal),
     (pa.types.is_binary, _bytes),
 )

@@ -22,3 +22,9 @@ def test_types_are_those_that_sparks_json_reader_finds(texts: list[bytes], found
 
 def test_nothing_is_found_where_there_is_no_object() -> None:
     assert json_inference.infer_struct([b"7", b"x"]) is None
+
+
+@pytest.mark.parametrize("depth", [400, 100_000])
+def test_a_record_nested_beyond_measure_shows_nothing_and_hides_no_other(depth: int) -> None:
+    deep = b'{"x":' + b'{"y":' * depth + b"1" + b"}" * depth + b"}"
+    assert json_inference.infer_struct([b'{"a":1}', deep, deep, b'{"b":1}']).fieldNames()[:2] == ["a", "b"]

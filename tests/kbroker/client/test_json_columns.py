@@ -74,6 +74,42 @@ def test_objects_over_several_lines_and_maps_and_bytes_are_read() -> None:
     assert list(parse([b'{"b":"!"}'], kind)[1]) == [0]
 
 
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        (pa.decimal128(10, 2), b"12345678901.5"),
+        (pa.decimal128(10, 2), b"99999999.995"),
+        (pa.decimal128(10, 2), b"NaN"),
+        (pa.decimal128(10, 2), b'"123456789012"'),
+        (pa.decimal128(10, 2), b'"sNaN"'),
+        (pa.decimal128(10, 2), b"2147483648"),
+        (pa.decimal128(38, 18), b"1e30"),
+        (pa.list_(pa.decimal128(38, 18)), b"[1e30]"),
+        (pa.string(), b'"\\ud800"'),
+        (pa.list_(pa.string()), b'["\\ud800"]'),
+        (pa.map_(pa.string(), pa.int32()), b'{"\\ude00":1}'),
+        (pa.list_(pa.int64()), DEEP),
+        (pa.map_(pa.string(), pa.int64()), DEEP),
+        (pa.binary(), DEEP),
+    ],
+)
+def test_no_value_is_so_odd_that_it_takes_the_other_rows_along(kind: Any, bad: bytes) -> None:
+    frame = pa.struct([("a", pa.int64()), ("x", kind)])
+    rows, malformed = parse([b'{"a":1}', b'{"a":2,"x":%s}' % bad, b'{"a":3}'], frame)
+    assert [row and row["x"] for row in rows] == [None] * 3
+    assert [row["a"] for row in (rows[0], rows[2])] == [1, 3]
+    assert list(malformed) == [1]
+
+
+def test_a_decimal_is_rounded_to_its_scale_as_a_number_and_as_text() -> None:
+    rows, malformed = parse([b'{"price":1.125}', b'{"price":"1.125"}', b'{"price":"99999999.99"}'])
+    assert [str(row["price"]) for row in rows] == ["1.12", "1.12", "99999999.99"]
+    assert malformed == {}
+
+
 def test_bad_rows_among_many_cost_only_their_chunk() -> None:
     texts: list[bytes | None] = [b'{"a":%d}' % number for number in range(2_000)]
     texts[700] = b"bad"
