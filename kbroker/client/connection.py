@@ -65,6 +65,8 @@ class Connection(asyncio.BufferedProtocol):
         self._failure: Exception | None = None
         self._held: list[Sequence[Any]] | None = None
         """What waits while the client logs in again: nothing else may be sent then."""
+        self._held_after: int | None = None
+        """The last request before those; None while none has to wait."""
         self._next_login: asyncio.TimerHandle | None = None
         self.features: dict[str, int] = {}
         """The levels that count in the cluster, as the broker knew them when it was asked."""
@@ -121,14 +123,14 @@ class Connection(asyncio.BufferedProtocol):
         """Log in before the login is over (KIP-368); requests wait meanwhile. Failing, the connection ends."""
         from kbroker.client.authentication import authenticate_again
 
-        self._held = []
+        self._held, self._held_after = [], self.session.last_correlation_id
         try:
             async with asyncio.timeout(DEFAULT_TIMEOUT_S):
                 again_s = await authenticate_again(self, security)
         except (OSError, KafkaError) as error:
             self._end(error if isinstance(error, LoginFailed) else NotConnected(f"{self.address}: no login: {error}"))
             return
-        held, self._held = self._held, None
+        held, self._held, self._held_after = self._held, None, None
         for parts in held:
             self._write(parts)
         self.resume_writing()
@@ -252,10 +254,12 @@ class Connection(asyncio.BufferedProtocol):
 
     async def close(self) -> None:
         """End it and wait until the socket is closed; what wanted no answer and is written is delivered before."""
-        if self._transport is not None and self._is_one_way and self._failure is None and not self._unwritten:
-            self._transport.close()
-            await asyncio.wait([self._closed], timeout=DELIVER_S)
-        self._end(NotConnected(f"the connection to {self.address} was closed here"))
+        try:
+            if self._transport is not None and self._is_one_way and self._failure is None and not self._unwritten:
+                self._transport.close()
+                await asyncio.wait([self._closed], timeout=DELIVER_S)
+        finally:
+            self.abort()
         if self._transport is not None:
             await asyncio.shield(self._closed)
 
@@ -281,11 +285,12 @@ class Connection(asyncio.BufferedProtocol):
         for correlation_id, written in unwritten.items():
             if written.done():
                 continue
-            if correlation_id != self.session.last_correlation_id:  # what is left to write may all be behind it
-                written.set_result(None)
-            else:
+            is_held = self._held_after is not None and correlation_id > self._held_after
+            if is_held or correlation_id == self.session.last_correlation_id:
                 written.set_exception(NotConnected(str(error)))
                 written.exception()
+            else:  # what is left to write may all be behind it
+                written.set_result(None)
 
     def set_receive_buffer(self, size: int) -> None:
         """Set SO_RCVBUF; -1 leaves it to the operating system."""
@@ -317,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """Tell of requests without an answer that they are written, if all is."""
-        if self._unwritten and self._held is None and self._transport is not None and _is_free(self._transport):
+        if self._unwritten and self._held_after is None and self._transport is not None and _is_free(self._transport):
             unwritten, self._unwritten = self._unwritten, {}
             for written in unwritten.values():
                 if not written.done():

@@ -101,7 +101,10 @@ class Driver:
             self._app.wake()
 
     def _tick(self) -> None:
-        self.handle(self.member.tick(self.now))
+        try:
+            self.handle(self.member.tick(self.now))
+        except Exception as error:
+            self._fail(error)
 
     def commit_refused(self, code: ErrorCode, identity: Identity) -> None:
         """A commit was answered with an error."""
@@ -115,8 +118,11 @@ class Driver:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the group membership met what it did not expect", exc_info=error)
-            self.handle(self.member.fail(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)))
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        log.error("the group membership met what it did not expect", exc_info=error)
+        self.handle(self.member.fail(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)))
 
     async def _send(self, request: Message) -> None:
         is_farewell = _is_farewell(request)

@@ -116,9 +116,12 @@ class GroupConsumer:
             await self.make_changes()
 
     async def make_changes(self) -> None:
-        """Do what the listener has asked for."""
-        while self._asked and not self._is_closing:
-            await self._asked.popleft()()
+        """Do what the listener has asked for; where one thing fails, those behind it are not done, as in a program."""
+        try:
+            while self._asked and not self._is_closing:
+                await self._asked.popleft()()
+        finally:
+            self._asked.clear()
 
     async def subscribe(self, topics: Sequence[str], pattern: re.Pattern[str] | None, listener: Any) -> None:
         """Begin, or change, the membership; poll brings it about. Where no broker answers now, one is asked later."""
@@ -193,14 +196,16 @@ class GroupConsumer:
         """Leave the group, as close does, but for the commits under way."""
         if self.driver is None:
             return
-        await self.driver.finish_work()
-        async with self._parting:
-            if self.is_subscribed:
-                try:
-                    await self._let_go_of_all(self.driver.member)
-                finally:
-                    self.topics, self.pattern = (), None
-                    await self.driver.leave("the consumer unsubscribed", LEAVE_S)
+        try:
+            await self.driver.finish_work()
+        finally:
+            async with self._parting:
+                if self.is_subscribed:
+                    try:
+                        await self._let_go_of_all(self.driver.member)
+                    finally:
+                        self.topics, self.pattern = (), None
+                        await self.driver.leave("the consumer unsubscribed", LEAVE_S)
 
     def statistics(self, now: float) -> dict[str, Any]:
         """Return what consumer_statistics.py names of a group."""

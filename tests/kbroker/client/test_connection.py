@@ -11,6 +11,7 @@ import pytest
 from kbroker.client.client_config import AdminConfig
 from kbroker.client.connection import WAKE_BYTES, Connection
 from kbroker.client.errors import NotConnected
+from kbroker.client.security import PLAINTEXT, Security
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_response
@@ -196,6 +197,28 @@ async def test_a_request_without_an_answer_fails_where_the_connection_ends_befor
                 with pytest.raises(NotConnected, match="closed here"):
                     await large
             await connection.close()
+
+
+async def test_what_waited_for_a_login_that_failed_was_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = asyncio.Event()
+
+    async def refused(connection: Connection, security: Security) -> float:
+        await waits.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await connection.ask_first(MetadataRequest(topics=[]), 9)
+        raise NotConnected("nobody lets us in")
+
+    monkeypatch.setattr("kbroker.client.authentication.authenticate_again", refused)
+    async with peer(silent) as address:
+        connection = await Connection.open(*address)
+        connection._begin_login(PLAINTEXT)
+        await asyncio.sleep(0)
+        waiting = connection.send_without_answer(unanswered(10), 9)
+        waits.set()
+        with pytest.raises(NotConnected, match="nobody lets us in"):
+            await waiting
+        await connection.close()
 
 
 async def test_the_receive_buffer_may_be_set_or_left_to_the_system() -> None:

@@ -9,6 +9,7 @@ from kbroker.client import errors
 from kbroker.client.admin import Admin
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
+from kbroker.client.consumer import Consumer
 from kbroker.client.errors import NotConnected
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.driver import Driver
@@ -228,3 +229,40 @@ def test_a_coordinator_that_is_named_though_it_is_none_is_asked_ever_less_often(
     living = machine.create_task(live())
     assert simulation.run(20, living.done)
     assert 5 < living.result() < 20
+
+
+async def test_who_unsubscribes_while_what_the_application_does_fails_has_left_all_the_same() -> None:
+    async with Consumer("127.0.0.1:1", group_id="g", enable_auto_commit=False) as consumer:
+        group = consumer._group
+        assert group is not None
+        group.topics = ("a",)
+        group.driver = driver = Driver(stable(TopicPartition("a", 0)), consumer.cluster, group._coordinator, group)
+
+        async def fail() -> None:
+            await asyncio.sleep(0)
+            raise ValueError("the listener's")
+
+        driver._working = asyncio.create_task(fail())
+        with pytest.raises(ValueError, match="the listener's"):
+            await consumer.unsubscribe()
+        assert not group.is_subscribed
+        assert driver.member.owned == ()
+
+
+async def test_where_one_of_a_listeners_changes_fails_none_of_those_behind_it_comes_later() -> None:
+    done: list[str] = []
+
+    async def fail() -> None:
+        raise ValueError("no such pattern")
+
+    async def follow() -> None:
+        done.append("follow")
+
+    async with Consumer("127.0.0.1:1", group_id="g") as consumer:
+        group = consumer._group
+        assert group is not None
+        group._asked += [fail, follow]
+        with pytest.raises(ValueError, match="no such pattern"):
+            await group.make_changes()
+        await group.make_changes()
+    assert done == []
