@@ -485,8 +485,8 @@ class Transaction:
         return [Write(None)]
 
     def resume(self) -> list[Instruction]:
-        """It has been read from the log: a decision that was prepared is carried out."""
-        return [SendMarkers(self.record)] if self.state in PREPARED else []
+        """It has been read from the log: a decision that was prepared is carried out, unless it has been by now."""
+        return [SendMarkers(self.record)] if self.state in PREPARED and not self.is_pending else []
 
     def markers_written(self, now: int) -> list[Instruction]:
         """All partitions have their marker, or are gone."""
@@ -519,8 +519,10 @@ class Transaction:
         return out
 
     def _not_written(self, pending: _Pending, error: ErrorCode) -> list[Instruction]:
-        if self.state in PREPARED and error is not ErrorCode.NOT_COORDINATOR:
-            return [Write(pending.record, is_again=True)]  # it stays pending: all markers are written, this must follow
+        if self.state in PREPARED:
+            # It stays pending: all markers are written, this must follow. `resign` ends it where another broker
+            # coordinates by now; one that stood still is refused as if that were so, and may coordinate on.
+            return [Write(pending.record, is_again=True)]
         self._pending = None
         self._has_fence_failed = self._has_fence_failed or pending.is_fence
         return [] if pending.answer is None else [Answer(pending.answer.request, error)]

@@ -180,7 +180,10 @@ class TransactionCoordinator:
         async for transaction in self._each(owned):
             # One that was prepared since we began to look has its markers on their way.
             if transaction.transactional_id not in owned.endings:
-                self._carry_out(owned, transaction, transaction.resume())
+                try:
+                    self._carry_out(owned, transaction, transaction.resume())
+                except Exception:  # the others go on
+                    log.exception("transaction %s is not carried out", transaction.transactional_id)
 
     def _partition_resigned(self, owned: TransactionsPartition) -> None:
         for ending in owned.endings.values():
