@@ -38,8 +38,8 @@ class BatchReader(DataSourceReader):
         with new_cluster(options) as cluster:
             every_place = planning.find_partitions(cluster, options)
             bounds = planning.find_bounds(cluster, planning.needed_places(cluster, every_place, options, pushed))
-            starts = planning.resolve(cluster, options.starting, bounds, every_place, assigned)
-            ends = planning.resolve(cluster, options.ending, bounds, every_place, assigned)
+            starts, bounds = planning.resolve(cluster, options.starting, bounds, every_place, assigned)
+            ends, bounds = planning.resolve(cluster, options.ending, bounds, every_place, assigned)
             planning.check_order(options.starting, options.ending, starts, ends, bounds)
             ranges, losses = plan_ranges(starts, ends, bounds, cluster.topic_ids)
             planning.report_losses(losses, fail=options.fail_on_data_loss)

@@ -61,12 +61,17 @@ def resolve(
     bounds: Mapping[Key, Bounds],
     every_place: Collection[Key],
     assigned: Collection[Key] = (),
-) -> dict[Key, int]:
-    """Return the offset that an option means in each partition of `bounds`; it must name `every_place`, if any."""
+) -> tuple[dict[Key, int], dict[Key, Bounds]]:
+    """Return the offset that an option means in each partition of `bounds`, and the bounds with these offsets in them.
+
+    The option must name `every_place`, if any. A record that is found by its time may have come after the bounds.
+    """
     try:
         spec.check_covers(every_place, assigned)
         times = spec.times(bounds)
-        return spec.resolve(bounds, cluster.offsets(times, times) if times else {})
+        found = cluster.offsets(times, times) if times else {}
+        wider = {place: replace(each, latest=max(each.latest, found.get(place, -1))) for place, each in bounds.items()}
+        return spec.resolve(wider, found), wider
     except ValueError as error:
         raise OptionError(str(error)) from error
 

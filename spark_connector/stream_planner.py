@@ -69,7 +69,7 @@ class StreamPlanner:
         places = planning.find_partitions(self.cluster, self.options)
         bounds = planning.find_bounds(self.cluster, places)
         assigned = self.options.selection.assign
-        starts = planning.resolve(self.cluster, self.options.starting, bounds, places, assigned)
+        starts, bounds = planning.resolve(self.cluster, self.options.starting, bounds, places, assigned)
         _, losses = plan_ranges(starts, {place: each.latest for place, each in bounds.items()}, bounds)
         planning.report_losses(losses, fail=self.options.fail_on_data_loss)
         self.topic_ids = dict(self.cluster.topic_ids)

@@ -1,21 +1,26 @@
 """What the driver asks the brokers."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kbroker.client.errors import NotConnected
 from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.offsets import LATEST
 from kbroker.protocol.records.batch import split_batches
 from kbroker.protocol.records.partitioner import partition_for_key
 from kbroker.spark_connector import planning
+from kbroker.spark_connector.columns import ColumnPlan
 from kbroker.spark_connector.filters import Interval, Pushed
 from kbroker.spark_connector.offset_ranges import OffsetRange, plan_ranges
 from kbroker.spark_connector.offset_specs import OffsetSpec, parse_timestamps
 from kbroker.spark_connector.read_options import ReadOptions, Selection, read_options
 from tests.kbroker.client.topics import create_topic, produce_values
+from tests.spark_connector.schemas import plain_schema
 
 EVERYTHING = OffsetSpec("endingOffsets", LATEST)
 
@@ -30,13 +35,52 @@ def test_times_become_offsets_and_bytes_divide_the_work(broker: BrokerProcess, t
     with PlainCluster(broker.bootstrap) as cluster:
         bounds = planning.find_bounds(cluster, planning.find_partitions(cluster, options))
         spec = parse_timestamps("startingTimestamp", "1005", latest_when_none=True)
-        starts = planning.resolve(cluster, spec, bounds, bounds)
+        starts, bounds = planning.resolve(cluster, spec, bounds, bounds)
         assert starts == {(topic_name, 0): 5, (topic_name, 1): 0}
         ranges, _ = plan_ranges(starts, {place: each.latest for place, each in bounds.items()}, bounds)
         pieces = planning.split(cluster, options, ranges, bounds)
     shares = [sum(each.partition == number for each in pieces) for number in (0, 1)]
     assert shares == [5, 5], "the five large records have a task each, the ten small ones share the rest"
     assert sum(each.end - each.start for each in pieces) == 15
+
+
+@pytest.mark.parametrize(
+    ("given", "found", "planned"),
+    [
+        ({"endingTimestamp": "5000"}, {5_000: 15}, [(0, 15)]),
+        ({"startingTimestamp": "5000"}, {5_000: 15}, []),
+        ({"startingTimestamp": "4000", "endingTimestamp": "9000"}, {4_000: 12, 9_000: -1}, []),
+        ({"startingTimestamp": "4000", "endingTimestamp": "9000"}, {4_000: 8, 9_000: 13}, [(8, 13)]),
+    ],
+)
+def test_records_that_come_between_the_question_for_ends_and_that_for_times_are_no_loss(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], found: dict[int, int], planned: list[tuple[int, int]]
+) -> None:
+    batch_reader = pytest.importorskip("kbroker.spark_connector.batch_reader")
+    stream_planner = pytest.importorskip("kbroker.spark_connector.stream_planner")
+    place = ("t", 0)
+
+    class Growing(PlainCluster):
+        """Tells an end before the records come that it finds by their times."""
+
+        def partitions(self, topics: Iterable[str]) -> set[Key]:
+            return {place}
+
+        def bounds(self, partitions: Collection[Key]) -> dict[Key, tuple[int, int]]:
+            return {place: (0, 10)}
+
+        def offsets(
+            self, partitions: Collection[Key], timestamp: Any, *, read_committed: bool | None = None
+        ) -> dict[Key, int]:
+            return {place: found[timestamp[place]]}
+
+    for module in (batch_reader, stream_planner):
+        monkeypatch.setattr(module, "new_cluster", lambda options: Growing("none:1"))
+    options = {"kafka.bootstrap.servers": "none:1", "subscribe": "t", **given}
+    reader = batch_reader.BatchReader(read_options(options), ColumnPlan(plain_schema(), ("value",)))
+    assert [(each.start, each.end) for share in reader.partitions() for each in share.ranges] == planned
+    if len(given) == 1 and "startingTimestamp" in given:
+        assert stream_planner.StreamPlanner(read_options(options, streaming=True)).first() == {place: 15}
 
 
 def test_filters_cut_the_ranges_by_offset_and_time(broker: BrokerProcess, topic_name: str) -> None:
