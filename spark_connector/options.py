@@ -135,11 +135,16 @@ class GivenOptions:
             raise OptionError(f"{name} is {text!r}: it must be {', '.join(allowed[:-1])} or {allowed[-1]}")
         return found[0]
 
-    def url(self, name: str) -> str:
-        """Return an address for HTTP; empty when the option is not given."""
+    def registry(self, name: str) -> str:
+        """Return a schema registry's address, maybe with name and password; empty when the option is not given."""
         text = self.text(name)
-        if text and not text.startswith(("http://", "https://")):
-            raise OptionError(f"{name} is {text!r}: it must begin with http:// or https://")
+        if text:
+            from kbroker.client.schema_registry import address_and_login
+
+            try:
+                address_and_login(text)
+            except ValueError as error:
+                raise OptionError(f"{name}: {error}") from error
         return text
 
     def bootstrap(self) -> str:

@@ -135,7 +135,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None = False) 
         value_schema=given.text("valueSchema"),
         key_schema=given.text("keySchema"),
         mode=given.choice("mode", MODES, "PERMISSIVE"),
-        registry=given.url("schemaRegistry"),
+        registry=given.registry("schemaRegistry"),
         avro_is_framed=is_framed(given),
     )
 

@@ -8,15 +8,18 @@
 
 A row is to blame for naming an id that the registry does not know, and for nothing else: a registry that is away, that
 refuses or that answers nonsense is asked again for a while and then ends the task, or rows would be lost to it.
+Name and password in its address (http://name:password@host:8081) log in, by HTTP's Basic scheme; no message has them.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 import http.client
 import json
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Any
 
@@ -46,8 +49,11 @@ class Registry:
     """Schemas by their ids are kept: they never change."""
 
     def __init__(self, url: str, retry_for: float = RETRY_S) -> None:
-        """`retry_for`: the seconds that a question is asked again while the registry is away."""
-        self._url = url.rstrip("/")
+        """`retry_for`: the seconds that a question is asked again while the registry is away.
+
+        Raises ValueError for what is no address.
+        """
+        self._url, self._authorization = address_and_login(url)
         self._retry_for = retry_for
         self._schemas: dict[int, str] = {}
 
@@ -88,6 +94,8 @@ class Registry:
     def _ask(self, path: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
         """Get an answer, or post a question."""
         request = urllib.request.Request(f"{self._url}/{path}")
+        if self._authorization:
+            request.add_unredirected_header("Authorization", self._authorization)
         if question is not None:
             request.data = json.dumps(question).encode()
             request.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")
@@ -111,6 +119,28 @@ class Registry:
                 raise RegistryError(f"{self._url}/{path}: {reason}") from reason
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def address_and_login(url: str) -> tuple[str, str]:
+    """Return a registry's address without name and password, and the header Authorization that these make.
+
+    Raises ValueError for what is no address, without repeating it: who errs in writing a password has it in there.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url.rstrip("/"))
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half a bracket, a port that is no number
+        parts, is_address = urllib.parse.urlsplit(""), False
+    if not is_address or "@" in parts.path + parts.query + parts.fragment:
+        raise ValueError(
+            "a registry's address must begin with http:// or https://, as http://host:port and"
+            " http://name:password@host:port do (%2F for a / in the password, %3F for a ?, %23 for a #)"
+        )
+    login, _, place = parts.netloc.rpartition("@")
+    name, _, password = login.partition(":")
+    secret = f"{urllib.parse.unquote(name)}:{urllib.parse.unquote(password)}".encode()
+    authorization = f"Basic {base64.b64encode(secret).decode()}" if login else ""
+    return urllib.parse.urlunsplit(parts._replace(netloc=place)), authorization
 
 
 @functools.lru_cache(maxsize=8)

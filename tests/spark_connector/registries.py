@@ -18,6 +18,8 @@ class FakeRegistry:
         self.failures: list[tuple[int, bytes]] = []
         """Status and body of the next answers, whatever is asked."""
         self.asked: list[str] = []
+        self.logins: list[str | None] = []
+        """The header Authorization of each question."""
         self.url = ""
 
     def answer(self, path: str, question: Any = None) -> tuple[int, bytes]:
@@ -42,6 +44,7 @@ def serving(answers: dict[str, Any], port: int = 0) -> Iterator[FakeRegistry]:
             self.reply(*registry.answer(self.path, question))
 
         def reply(self, status: int, body: bytes) -> None:
+            registry.logins.append(self.headers.get("Authorization"))
             self.send_response(status)
             self.end_headers()
             self.wfile.write(body)

@@ -1,7 +1,9 @@
 """What a schema registry says, and when it says nothing."""
 
+import base64
 import threading
 import time
+import traceback
 
 import pytest
 
@@ -75,3 +77,39 @@ def test_a_given_schema_has_an_id_of_its_own_or_the_error_says_what_to_do() -> N
         fake.failures = [(404, b'{"error_code":40401}')]
         with pytest.raises(RegistryError, match="register it there"):
             Registry(fake.url).id_of("t-value", SCHEMA)
+
+
+def test_name_and_password_in_the_url_log_in_and_stand_in_no_message() -> None:
+    with serving(ANSWERS) as fake:
+        url = fake.url.replace("//", "//fly%40er:hunt%2Fer:2@")
+        assert Registry(url).schema(1) == SCHEMA
+        assert Registry(fake.url).schema(1) == SCHEMA
+        assert fake.logins == [f"Basic {base64.b64encode(b'fly@er:hunt/er:2').decode()}", None]
+        with pytest.raises(UnknownSchemaError) as unknown:
+            Registry(url).schema(9)
+        fake.failures = [(401, b"who are you?")]
+        with pytest.raises(RegistryError, match=f"^{fake.url}/schemas/ids/1: .*401") as refused:
+            Registry(url).schema(1)
+    with pytest.raises(RegistryError) as away:
+        Registry(url, retry_for=0).schema(1)
+    for raised in (unknown, refused, away):
+        assert "hunt" not in str(raised.value)
+        assert "fly" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://user:hunter@registry",
+        "http://user:hunter/2@registry",
+        "http://user:12/hunter@registry",
+        "http://user:hunter@registry:eighty",
+        "http://user:hunter@",
+        "http://[::1",
+        "hunter",
+    ],
+)
+def test_a_url_that_is_none_is_refused_without_being_repeated(url: str) -> None:
+    with pytest.raises(ValueError, match=r"http://host:port .*%2F") as refused:
+        Registry(url)
+    assert "hunter" not in "".join(traceback.format_exception(refused.value))
