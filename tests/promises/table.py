@@ -362,7 +362,7 @@ PROMISES = (
             Mutant(
                 "a decision is forgotten by the next coordinator",
                 "kbroker/coordinator/transaction.py",
-                "        return [SendMarkers(self.record)] if self.state in PREPARED else []\n",
+                "        return [SendMarkers(self.record)] if self.state in PREPARED and not self.is_pending else []\n",
                 "        return []\n",
                 seeds=50,
                 seen_by=("txn", "kills", "confluent"),
