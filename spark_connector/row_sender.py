@@ -63,9 +63,9 @@ def send_tables(
     schemas = AvroSchemas(options)
     sent_before = producer.statistics()["byte-acknowledged-total"]
     for table in tables:
-        for topic, partition, rows in _by_target(table, options, layout):
+        for topic, rows in _by_topic(table, options, layout):
             records = _records(topic, rows, options, layout, schemas)
-            waiting.append(_send(producer, topic, partition, records, layout))
+            waiting.append(_send(producer, topic, records, layout))
         while waiting and waiting[0].done():
             _take_result(waiting.popleft(), written)
     producer.flush()
@@ -89,22 +89,8 @@ def gathered(batches: Iterable[pa.RecordBatch], layout: SinkLayout) -> Iterator[
         yield pa.Table.from_batches(some).rename_columns(list(layout.names))
 
 
-def _by_target(
-    table: pa.Table, options: WriteOptions, layout: SinkLayout
-) -> Iterator[tuple[str, str | None, pa.Table]]:
-    """Divide rows by topic, and those with a partition of their own from those without (then None)."""
-    for topic, rows in _by_topic(table, options, layout):
-        if not layout.partition:
-            yield topic, None, rows
-            continue
-        chosen = pc.is_valid(rows[layout.partition])
-        for partition, mask in ((layout.partition, chosen), (None, pc.invert(chosen))):
-            part = rows if pc.all(mask).as_py() else rows.filter(mask)
-            if part.num_rows:
-                yield topic, partition, part
-
-
 def _by_topic(table: pa.Table, options: WriteOptions, layout: SinkLayout) -> Iterator[tuple[str, pa.Table]]:
+    """Divide rows by topic."""
     if options.topic:
         yield options.topic, table
         return
@@ -180,9 +166,7 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column if fits else column.cast(pa.string())
 
 
-def _send(
-    producer: Producer, topic: str, partition: str | None, records: pa.Table, layout: SinkLayout
-) -> TableDelivery:
+def _send(producer: Producer, topic: str, records: pa.Table, layout: SinkLayout) -> TableDelivery:
     try:
         return producer.send_arrow(
             topic,
@@ -190,7 +174,7 @@ def _send(
             key="key" if layout.key else None,
             value="value",
             headers=layout.headers or None,
-            partition=partition,
+            partition=layout.partition or None,
         )
     except (ValueError, TypeError) as error:
         raise RowsNotWritten(f"topic {topic}: {error}") from error

@@ -112,6 +112,7 @@ def _headers(column: HeadersColumn, rows: int) -> pa.Array:
 
 
 SLICE_BYTES = 1 << 20
+NO_PARTITION = -1
 JSON = "json"
 
 
@@ -126,6 +127,7 @@ class Slice:
     timestamps: Buffer | int
     headers: HeadersColumn | None
     partitions: Buffer | None
+    """-1: the row has none of its own."""
     largest: int
     """Bytes of key and value of the largest row."""
 
@@ -155,7 +157,9 @@ class TableRows:
             self.json = table.drop_columns(extra)
         elif value is not None:
             self.value = _column(table, "value", value)
-        self.partitions = _numbers(table, "partition", partition, pa.int32())
+        self.partitions = _numbers(table, "partition", partition, pa.int32(), may_be_null=True)
+        if self.partitions is not None and self.partitions.null_count == self.rows:
+            self.partitions = None
         self.constant_partition = partition if isinstance(partition, int) else None
         self.timestamps = _times(table, timestamp)
         self.constant_time = int(time.time() * 1000) if timestamp is None else timestamp
@@ -166,6 +170,11 @@ class TableRows:
     def has_only_null_keys(self) -> bool:
         """Whether no row's partition follows from a key."""
         return self.key is None or self.key.null_count == self.rows
+
+    @property
+    def some_lack_partitions(self) -> bool:
+        """Whether some rows have a partition of their own and others none."""
+        return self.partitions is not None and self.partitions.null_count > 0
 
     def check_partitions(self, count: int) -> None:
         """Raise ValueError for a partition that the topic does not have."""
@@ -209,6 +218,8 @@ class TableRows:
         if self.json is not None:
             value = json_rows(self.json.slice(first, rows).combine_chunks().to_batches()[0])
         times, targets, headers = cut(self.timestamps), cut(self.partitions), cut(self.headers)
+        if targets is not None and targets.null_count:
+            targets = pc.fill_null(targets, NO_PARTITION)
         key = cut(self.key)
         return Slice(
             first,
@@ -287,14 +298,16 @@ def _column(table: pa.Table, role: str, name: Any) -> pa.ChunkedArray:
     return column
 
 
-def _numbers(table: pa.Table, role: str, given: Any, kind: pa.DataType) -> pa.ChunkedArray | None:
-    """Return a column of whole numbers without nulls; None when none is named."""
+def _numbers(
+    table: pa.Table, role: str, given: Any, kind: pa.DataType, *, may_be_null: bool = False
+) -> pa.ChunkedArray | None:
+    """Return a column of whole numbers; None when none is named."""
     if given is None or type(given) is int:
         return None
     if not isinstance(given, str):
         raise TypeError(f"{role} is the name of a column or a whole number, not {given!r}")
     column = _named(table, role, given)
-    if column.null_count:
+    if column.null_count and not may_be_null:
         raise ValueError(f"{role}: column {given!r} has nulls")
     if not pa.types.is_integer(column.type):
         raise TypeError(f"{role}: column {given!r} is {column.type}, whole numbers are wanted")

@@ -134,7 +134,8 @@ class Producer:
         `key`, `value`: names of columns of bytes or text; value="json" sends each row as a JSON object (of all columns
         but those named for headers, partition and timestamp). `headers`: a column like that of the consumer's batches,
         or the same pairs for each row. `partition`, `timestamp` (ms): a column or one for all. Rows without a partition
-        go where send() would send them. Returns when all rows are queued; waits while the buffer is full.
+        (null in the column, or no column) go where send() would send them. Returns when all rows are queued; waits
+        while the buffer is full.
         """
         from kbroker.client.arrow import TableRows
 

@@ -23,6 +23,7 @@ from kbroker.client.table_delivery import RowRange, TableDelivery
 from kbroker.protocol.records.buffers import Buffer
 from kbroker.protocol.records.column_writer import ColumnEncoder, EncodedBatch
 from kbroker.protocol.records.compression import CompressionType
+from kbroker.protocol.records.partitioner import partition_for_key
 
 if TYPE_CHECKING:
     from kbroker.client.arrow import Slice, TableRows
@@ -60,13 +61,13 @@ class TableJob:
         self._batch_size = min(config.arrow_batch_size, config.max_request_size)
         placement = placement_of(config.partitioner)
         self._chooses = placement if callable(placement) else None
-        hashing, self._shortest_key = (0, 0) if callable(placement) else placement
+        self._hashing, self._shortest_key = (0, 0) if callable(placement) else placement
         self._encoder = ColumnEncoder(
             self._count,
             self._batch_size,
             int(CompressionType.of_name(config.compression)),
             config.level,
-            hashing=hashing,
+            hashing=self._hashing,
             shortest_key=self._shortest_key,
             anywhere=[partition for partition in known.led if partition < self._count],
             transactional=config.transactional_id is not None,
@@ -127,7 +128,7 @@ class TableJob:
     def _targets(self, some: Slice) -> Buffer | None:
         """Say which partition each row goes to, where its key does not."""
         if some.partitions is not None:
-            return some.partitions
+            return self._completed(some, some.partitions) if self._rows.some_lack_partitions else some.partitions
         if self._rows.constant_partition is not None:
             return self._constant(self._rows.constant_partition, some.rows)
         if self._chooses is not None:
@@ -142,14 +143,34 @@ class TableJob:
             known = self._constants[partition] = array("i", [partition]).tobytes() * rows
         return memoryview(known)[: 4 * rows]
 
+    def _completed(self, some: Slice, partitions: Buffer) -> bytes:
+        """Find a partition for each row that has none of its own, so that all rows keep their order."""
+        targets = array("i", bytes(partitions))
+        left = [row for row, target in enumerate(targets) if target < 0]
+        keys = self._rows.row_bytes(some.key, some.rows)
+        values = keys if self._chooses is None else self._rows.row_bytes(some.value, some.rows)
+        anywhere = self._accumulator.next_sticky(self._topic)
+        for row in left:
+            key = keys[row]
+            if self._chooses is not None:
+                targets[row] = self._choice(self._chooses, key, values[row])
+            elif (-1 if key is None else len(key)) < self._shortest_key:
+                targets[row] = anywhere
+            else:
+                targets[row] = partition_for_key(key or b"", self._count, self._hashing)
+        return targets.tobytes()
+
     def _chosen(self, some: Slice, partitioner: Partitioner) -> bytes:
         """Ask the caller's partitioner, row by row."""
         keys, values = self._rows.row_bytes(some.key, some.rows), self._rows.row_bytes(some.value, some.rows)
-        chosen = [partitioner(self._topic, key, value, self._count) for key, value in zip(keys, values, strict=True)]
-        for partition in chosen:
-            if not 0 <= partition < self._count:
-                raise ValueError(f"the partitioner says {partition}, the topic has {self._count} partitions")
+        chosen = [self._choice(partitioner, key, value) for key, value in zip(keys, values, strict=True)]
         return array("i", chosen).tobytes()
+
+    def _choice(self, partitioner: Partitioner, key: bytes | None, value: bytes | None) -> int:
+        partition = partitioner(self._topic, key, value, self._count)
+        if not 0 <= partition < self._count:
+            raise ValueError(f"the partitioner says {partition}, the topic has {self._count} partitions")
+        return partition
 
     def _queue(self, encoded: list[EncodedBatch]) -> None:
         now = time.monotonic()

@@ -74,7 +74,7 @@ def test_kafka_options_go_to_the_client_and_those_of_java_alone_are_let_through(
 
 def test_a_registrys_address_is_named_without_what_may_be_a_password() -> None:
     for wrong in ("user:hunter@registry", "http://user:hun/ter@registry"):
-        with pytest.raises(OptionError, match="^schemaRegistry: a registry's address must begin with http") as refusal:
+        with pytest.raises(OptionError, match=r"^schemaRegistry: a registry's address must begin with http") as refusal:
             GivenOptions({"schemaRegistry": wrong}, ["schemaRegistry"]).registry("schemaRegistry")
         assert "hun" not in str(refusal.value)
     right = GivenOptions({"schemaRegistry": "http://user:hunter@registry:8081"}, ["schemaRegistry"])

@@ -7,6 +7,7 @@ import pytest
 from kbroker.client.errors import InvalidTopicError
 from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.records.partitioner import partition_for_key
 from kbroker.spark_connector.write_options import WriteOptions
 from tests.kbroker.client.topics import create_topic
 from tests.spark_connector.registries import serving
@@ -56,6 +57,18 @@ def test_rows_without_a_partition_go_where_their_key_says(broker: BrokerProcess,
     offsets = send(broker, columns, layout, topic=topic_name).offsets
     assert sum(last - first + 1 for first, last in offsets.values()) == 4
     assert set(offsets) == {(topic_name, 0), (topic_name, 1)}
+
+
+def test_rows_keep_their_order_though_only_some_have_a_partition_of_their_own(
+    broker: BrokerProcess, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=4)
+    home = partition_for_key(b"k", 4)
+    columns = {"key": ["k"] * 6, "value": list("012345"), "partition": pa.array([None, home] * 3, pa.int32())}
+    assert send(broker, columns, {name: name for name in columns}, topic=topic_name).offsets == {
+        (topic_name, home): (0, 5)
+    }
+    assert [row["value"] for row in rows_of(broker, topic_name, home, 6)] == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
 def test_typed_columns_become_json_and_null_structs_stay_null(broker: BrokerProcess, topic_name: str) -> None:

@@ -86,6 +86,38 @@ async def test_nulls_and_slices_of_tables_come_through(bootstrap: str, topic: st
     assert records[0].headers == (("source", b"test"),)
 
 
+async def test_rows_without_a_partition_of_their_own_keep_their_places_among_the_others(
+    bootstrap: str, topic: str
+) -> None:
+    keys = [f"k{i % 7}" for i in range(2_000)]
+    homes = [partition_for_key(key.encode(), 3) for key in keys]
+    own = [None if i % 3 else home for i, home in enumerate(homes)]
+    table = pa.table({"k": keys, "v": [f"{i}" for i in range(2_000)], "p": pa.array(own, pa.int64())})
+    async with Producer(bootstrap) as producer:
+        assert (await (await producer.send_arrow(topic, table, key="k", value="v", partition="p"))).rows == 2_000
+        with pytest.raises(ValueError, match="no partition -1"):
+            await producer.send_arrow(topic, pa.table({"v": ["x"] * 2, "p": [None, -1]}), value="v", partition="p")
+    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for record in await read(bootstrap, topic, 2_000):
+        found[record.partition].append(int(record.value or b""))
+    assert found == {p: [i for i, home in enumerate(homes) if home == p] for p in found}
+
+
+async def test_a_row_with_neither_partition_nor_key_goes_anywhere_or_where_the_partitioner_says(
+    bootstrap: str, topic: str
+) -> None:
+    table = pa.table({"v": ["0", "1", "2", "3"], "p": pa.array([None, 1, None, 1], pa.int32())})
+    nowhere = pa.table({"v": ["4"], "p": pa.array([None], pa.int32())})
+    async with Producer(bootstrap) as producer:
+        written = await (await producer.send_arrow(topic, table, value="v", partition="p"))
+        assert written.rows == 4
+        assert written.partitions[1].rows >= 2
+        assert (await (await producer.send_arrow(topic, nowhere, value="v", partition="p"))).rows == 1
+    async with Producer(bootstrap, partitioner=lambda topic, key, value, count: int(value or b"") % 3) as producer:
+        written = await (await producer.send_arrow(topic, table, value="v", partition="p"))
+    assert {partition: part.rows for partition, part in written.partitions.items()} == {0: 1, 1: 2, 2: 1}
+
+
 async def test_rows_without_keys_are_spread_over_all_partitions(bootstrap: str, topic: str) -> None:
     table = pa.table({"v": [b"x" * 500] * 20_000})
     async with Producer(bootstrap, buffer_memory=1_000_000) as producer:
