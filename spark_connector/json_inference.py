@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +24,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
 
 def infer_struct(texts: Iterable[bytes]) -> StructType | None:
     """Return the type of the objects among the texts; None when there is none."""
@@ -35,6 +38,17 @@ def infer_struct(texts: Iterable[bytes]) -> StructType | None:
             continue
     merged = _without_nulls(found)
     return merged if isinstance(merged, StructType) else None
+
+
+def ddl(kind: DataType) -> str:
+    """Return the type as Spark's DDL text, with names that are no identifiers of SQL in back-ticks."""
+    if isinstance(kind, StructType):
+        return f"struct<{','.join(f'{_quoted(field.name)}:{ddl(field.dataType)}' for field in kind.fields)}>"
+    return f"array<{ddl(kind.elementType)}>" if isinstance(kind, ArrayType) else kind.simpleString()
+
+
+def _quoted(name: str) -> str:
+    return name if PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
 def _kind(value: Any) -> DataType:

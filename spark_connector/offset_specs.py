@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.offsets import EARLIEST, LATEST
 from kbroker.spark_connector.offset_ranges import Bounds
+
+WHOLE_NUMBER = re.compile(r"[0-9]+")
+LARGEST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +96,9 @@ def parse_offsets(option: str, text: str) -> OffsetSpec:
 def parse_timestamps(option: str, text: str, *, latest_when_none: bool) -> OffsetSpec:
     """Read a time in ms for all partitions, or JSON `{"topic":{"0":1700000000000}}`; raises ValueError."""
     text = text.strip()
-    if text.isdigit():
-        return OffsetSpec(option, int(text), by_time=True, latest_when_none=latest_when_none)
     try:
+        if WHOLE_NUMBER.fullmatch(text):
+            return OffsetSpec(option, _number(int(text), 0), by_time=True, latest_when_none=latest_when_none)
         times = parse_partition_numbers(text, 0)
     except ValueError as error:
         wanted = (
@@ -120,7 +124,7 @@ def parse_partition_numbers(text: str, minimum: int) -> dict[Key, int]:
 
 
 def _number(value: object, minimum: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= LARGEST:
         special = "; -1 means latest, -2 earliest" if minimum == EARLIEST else ""
         raise ValueError(f"{value!r} is not {'an offset' if special else 'a time'}{special}")
     return value

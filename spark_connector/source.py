@@ -97,13 +97,13 @@ def _struct_type(column: str, kind: str, given: str, options: ReadOptions) -> st
         return ""
     if given:
         return f"struct<{given}>"
-    from kbroker.spark_connector.json_inference import infer_struct
+    from kbroker.spark_connector.json_inference import ddl, infer_struct
     from kbroker.spark_connector.planning import sample
 
     found = infer_struct(sample(options, column))
     if found is None:
         raise OptionError(f"{column}Schema is needed: no JSON object among the newest {column}s shows it")
-    return found.simpleString()
+    return ddl(found)
 
 
 def _avro_type(column: str, given: str, options: ReadOptions) -> str:

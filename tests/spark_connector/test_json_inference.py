@@ -28,3 +28,10 @@ def test_nothing_is_found_where_there_is_no_object() -> None:
 def test_a_record_nested_beyond_measure_shows_nothing_and_hides_no_other(depth: int) -> None:
     deep = b'{"x":' + b'{"y":' * depth + b"1" + b"}" * depth + b"}"
     assert json_inference.infer_struct([b'{"a":1}', deep, deep, b'{"b":1}']).fieldNames()[:2] == ["a", "b"]
+
+
+def test_names_that_are_no_identifiers_of_sql_are_quoted() -> None:
+    found = json_inference.infer_struct([b'{"plain_1":1,"flight-no":1,"a b":[{"1st":"x","tick`":null}],"\xc3\xbc":1}'])
+    assert json_inference.ddl(found) == (
+        "struct<`a b`:array<struct<`1st`:string,`tick```:string>>,`flight-no`:bigint,plain_1:bigint,`ü`:bigint>"
+    )

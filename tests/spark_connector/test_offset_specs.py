@@ -47,3 +47,17 @@ def test_what_is_no_offset_is_refused_with_the_options_name(text: str) -> None:
     with pytest.raises(ValueError, match="endingTimestamp is"):
         parse_timestamps("endingTimestamp", text, latest_when_none=True)
     assert parse_offsets("o", '{"t":{"0":-2}}').by_partition == {("t", 0): EARLIEST}
+
+
+@pytest.mark.parametrize("text", [str(1 << 63), "9" * 5_000, "²", "\u0661", '{"t":{"0":9223372036854775808}}'])
+def test_a_time_that_is_no_64_bit_number_is_refused_by_the_options_name(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^startingTimestamp is '.*: it must be milliseconds since 1970"):
+        parse_timestamps("startingTimestamp", text, latest_when_none=True)
+
+
+def test_the_largest_numbers_are_times_and_offsets() -> None:
+    largest = (1 << 63) - 1
+    assert parse_timestamps("startingTimestamp", str(largest), latest_when_none=True).default == largest
+    assert parse_offsets("o", f'{{"t":{{"0":{largest}}}}}').by_partition == {("t", 0): largest}
+    with pytest.raises(ValueError, match="is not an offset"):
+        parse_offsets("o", f'{{"t":{{"0":{largest + 1}}}}}')

@@ -32,8 +32,8 @@ def test_typed_columns_are_those_given_or_those_of_a_sample(broker: BrokerProces
     assert "value struct<a int, b string>" in source({**options, "valueSchema": "a int, b string"}).schema()
     with pytest.raises(OptionError, match="valueSchema is needed"):
         source(options).schema()
-    produce_values(broker.bootstrap, topic_name, 1, [b"junk", b'{"carrier":"UA","delay":2}'])
-    assert "value struct<carrier:string,delay:bigint>" in source(options).schema()
+    produce_values(broker.bootstrap, topic_name, 1, [b"junk", b'{"carrier":"UA","delay":2,"flight-no":7}'])
+    assert "value struct<carrier:string,delay:bigint,`flight-no`:bigint>" in source(options).schema()
 
 
 def test_filters_are_taken_only_where_each_use_has_a_plan_of_its_own() -> None:
