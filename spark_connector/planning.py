@@ -41,13 +41,26 @@ def find_partitions(cluster: PlainCluster, options: ReadOptions) -> list[Key]:
         if unknown:
             log.warning("reading what is there: assign names partitions that are not: %s", ", ".join(unknown))
         return [place for place in selection.assign if place in known]
-    topics: Collection[str] = selection.subscribe
     if selection.subscribe_pattern:
-        from kbroker.spark_connector.java_pattern import java_pattern
+        return sorted(_matching(cluster, selection.subscribe_pattern))
+    return sorted(cluster.partitions(selection.subscribe))
 
-        wanted = java_pattern(selection.subscribe_pattern)
-        topics = [name for name in cluster.topics() if wanted.fullmatch(name)]
-    return sorted(cluster.partitions(topics))
+
+def _matching(cluster: PlainCluster, pattern: str) -> set[Key]:
+    """Return the partitions of the topics that match; one that is gone when it is asked about is none of them."""
+    from kbroker.client.errors import UnknownTopicOrPartitionError
+    from kbroker.spark_connector.java_pattern import java_pattern
+
+    wanted = java_pattern(pattern)
+    topics = {name for name in cluster.topics() if wanted.fullmatch(name)}
+    while True:
+        try:
+            return cluster.partitions(topics)
+        except UnknownTopicOrPartitionError:
+            left = topics.intersection(cluster.topics())
+            if left == topics:
+                raise
+            topics = left
 
 
 def find_bounds(cluster: PlainCluster, places: Collection[Key]) -> dict[Key, Bounds]:

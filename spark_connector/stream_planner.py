@@ -204,6 +204,8 @@ class StreamPlanner:
         try:
             return planning.find_partitions(self.cluster, self.options)
         except UnknownTopicOrPartitionError as error:
+            if self.options.selection.subscribe_pattern:
+                raise  # brokers disagree on what there is
             planning.report(str(error), "The topic was deleted", fail=self.options.fail_on_data_loss)
         selection, left = self.options.selection, self.cluster.topics()
         places = self.cluster.partitions({*selection.subscribe, *(topic for topic, _ in selection.assign)} & {*left})

@@ -121,6 +121,9 @@ class PlainCluster:
         names = sorted(set(topics))
         places = set()
         for topic in self._retry(lambda: self._checked(names)) if names else ():
+            for place in self._places_of_another(topic):
+                del self._leader_epochs[place]
+                self._leaders.pop(place, None)
             self.topic_ids[topic.name] = topic.topic_id
             for partition in topic.partitions:
                 place = (topic.name, partition.partition_index)
@@ -128,6 +131,12 @@ class PlainCluster:
                 self._leaders[place] = partition.leader_id
                 self._leader_epochs[place] = partition.leader_epoch
         return places
+
+    def _places_of_another(self, topic: Any) -> list[Key]:
+        """Return the partitions that are known of a topic of this name and another id."""
+        if self.topic_ids.get(topic.name) in (None, topic.topic_id):
+            return []
+        return [place for place in self._leader_epochs if place[0] == topic.name]
 
     def partition_count(self, topic: str) -> int:
         """Return how many partitions a topic has; 0 where there is none, or this client may not know of it."""
@@ -374,10 +383,17 @@ class PlainCluster:
         return answer
 
     def _refuse_older(self, answer: Any, address: str) -> None:
-        """A broker that is cut off from the others tells of leaders that are none any more: another one is asked."""
-        for topic in answer.topics:
-            if topic.topic_id == NO_ID or topic.topic_id != self.topic_ids.get(topic.name):
-                continue
+        """A broker that is cut off from the others tells of leaders that are none any more: another one is asked.
+
+        It does not know of partitions either that a topic has got; they never go while the topic stays.
+        """
+        same = [t for t in answer.topics if t.topic_id != NO_ID and t.topic_id == self.topic_ids.get(t.name)]
+        told = {(topic.name, each.partition_index) for topic in same for each in topic.partitions}
+        names = {topic.name for topic in same if topic.error_code is ErrorCode.NONE}
+        for place in self._leader_epochs:
+            if place[0] in names and place not in told:
+                raise NotConnected(f"{address} does not know of {place[0]}-{place[1]}")
+        for topic in same:
             for partition in topic.partitions:
                 known = self._leader_epochs.get((topic.name, partition.partition_index), -1)
                 if 0 <= partition.leader_epoch < known:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker import Admin
+from kbroker.client.errors import UnknownTopicOrPartitionError
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.messages.log_dirs import DescribeLogDirsResponse
 from kbroker.spark_connector.offset_ranges import OffsetRange
@@ -396,3 +397,21 @@ def test_small_ranges_are_one_task_and_large_ones_a_task_each(
     assert tasks(0) == [[(0, 0, 700)], [(1, 0, 700)], [(2, 0, 700)]]
     assert len(tasks(690, minPartitions="3")) == 3
     assert len(tasks(690, maxRecordsPerPartition="100")) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_topic_that_goes_while_a_pattern_is_looked_up_disturbs_no_other(
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery, monkeypatch: pytest.MonkeyPatch, fail: str
+) -> None:
+    create_topic(broker.bootstrap, f"{topic_name}-kept", partitions=1)
+    produce_values(broker.bootstrap, f"{topic_name}-kept", 0, [b"v"] * 10)
+    planner = start_query(subscribePattern=f"{topic_name}-.*", failOnDataLoss=fail).again()
+    end = planner.next_end(planner.first(), ALL)
+    assert end == {(f"{topic_name}-kept", 0): 10}
+    stale = answer_first(monkeypatch, planner, "topics", [f"{topic_name}-gone", f"{topic_name}-kept"])
+    assert planner.next_end(end, ALL) == end
+    assert not stale
+    monkeypatch.setattr(planner.cluster, "topics", lambda: [f"{topic_name}-gone", f"{topic_name}-kept"])
+    with pytest.raises(UnknownTopicOrPartitionError, match=f"{topic_name}-gone"):  # it is nobody's to say that it went
+        planner.next_end(end, ALL)

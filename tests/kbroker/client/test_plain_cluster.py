@@ -219,6 +219,36 @@ def test_a_broker_that_tells_of_leaders_of_before_is_passed_over(
             cluster.partitions([topic_name])
 
 
+def test_a_broker_that_does_not_know_of_a_topics_new_partitions_is_passed_over(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    one, other = broker.bootstrap, f"localhost:{broker.bootstrap.rpartition(':')[2]}"
+    remade, request = "made again", PlainConnection.request
+    behind: set[str] = set()
+
+    def answer(self: PlainConnection, *what: Any) -> Any:
+        found = request(self, *what)
+        if isinstance(found, MetadataResponse) and self.address in behind:
+            found.topics[0].partitions = found.topics[0].partitions[:1]
+        if isinstance(found, MetadataResponse) and remade in behind:
+            found.topics[0].topic_id = b"another topic id"
+        return found
+
+    monkeypatch.setattr(PlainConnection, "request", answer)
+    both = {(topic_name, 0), (topic_name, 1)}
+    with PlainCluster(f"{one},{other}", retry_for=0) as cluster:
+        assert cluster.partitions([topic_name]) == both
+        behind.add(one)
+        assert cluster.partitions([topic_name]) == both, "the other was asked then"
+        behind.add(other)
+        with pytest.raises(ConnectionError, match=f"does not know of {topic_name}-1"):
+            cluster.partitions([topic_name])
+        behind.add(remade)
+        for _ in range(2):  # another topic of that name may have fewer
+            assert cluster.partitions([topic_name]) == {(topic_name, 0)}
+
+
 def test_a_question_without_an_answer_in_time_is_asked_again(own_broker: BrokerProcess, topic_name: str) -> None:
     create_topic(own_broker.bootstrap, topic_name, partitions=1)
     with PlainCluster(own_broker.bootstrap, {"request_timeout_ms": 500}) as cluster:
