@@ -11,7 +11,7 @@ ROOMS := protocol segment controller kbroker spark_connector
 CODE := $(ROOMS) tests bench examples setup.py pyspark_kbroker.py
 # Test processes beside each other, more than the processors of a small machine, as many tests wait for others; 0 runs them
 # one after the other in this process.
-JOBS ?= 5
+JOBS ?= 7
 # Of `make soak`: how long, which faults (empty: others each time), and the round to begin with.
 MINUTES ?= 10
 SEED ?=
