@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SAMPLE_ROWS = 1_000
+SAMPLE_BYTES = 16 << 20
 SHARE_BYTES = 1 << 20
 """As stored: up to here the ranges of several partitions are read by one task."""
 LEAST_BYTES = 100.0
@@ -185,24 +186,28 @@ def may_share(options: ReadOptions, ranges: Sequence[OffsetRange]) -> bool:
     return len(ranges) > 1 and options.min_partitions is None and options.max_records_per_partition is None
 
 
-def sample(options: ReadOptions, column: str, rows: int = SAMPLE_ROWS) -> list[bytes]:
-    """Return the newest keys or values (`column` says which) of all partitions, for a look at them.
+def sample(options: ReadOptions, column: str, rows: int = SAMPLE_ROWS) -> Iterator[bytes]:
+    """Yield the newest keys or values (`column` says which) of all partitions, for a look at them.
 
-    What cannot be read is the query's to tell when it comes to it: the rest shows the form as well.
+    No more than SAMPLE_BYTES, of each partition its share, or a little more than that. What cannot be read is the
+    query's to tell when it comes to it: the rest shows the form as well.
     """
     from kbroker.client.range_reader import RangeReader
     from kbroker.spark_connector.tasks import new_cluster
 
-    found: list[bytes] = []
     with new_cluster(options) as cluster:
         bounds = find_bounds(cluster, find_partitions(cluster, options))
         filled = [(place, each) for place, each in bounds.items() if each.latest > each.earliest][:rows]
-        for (topic, partition), each in filled:
+        for place, each in filled:
             first = max(each.earliest, each.latest - max(1, rows // len(filled)))
-            reader = RangeReader(cluster, topic, partition, first, each.latest, skip_gone=True, skip_corrupt=True)
-            for batch in reader:
-                found += batch[column].drop_null().to_pylist()
-    return found
+            left = share = SAMPLE_BYTES // len(filled)
+            for batch in RangeReader(
+                cluster, *place, first, each.latest, max_bytes=share, skip_gone=True, skip_corrupt=True
+            ):
+                yield from batch[column].drop_null().to_pylist()
+                left -= batch.nbytes
+                if left <= 0:
+                    break
 
 
 def bytes_per_offset(

@@ -66,7 +66,9 @@ def read_range(
 
 
 def _read_one(options: ReadOptions, plan: ColumnPlan, share: OffsetRange, pushed: Pushed) -> Iterator[pa.RecordBatch]:
+    from kbroker.client.errors import OffsetOutOfRangeError
     from kbroker.client.range_reader import RangeReader
+    from kbroker.spark_connector.planning import DataLossError
     from kbroker.spark_connector.typed_rows import TypedRows
 
     settle_in()
@@ -82,10 +84,15 @@ def _read_one(options: ReadOptions, plan: ColumnPlan, share: OffsetRange, pushed
         skip_corrupt=not options.fail_on_data_loss,
     )
     rows = TypedRows(options, plan)
-    for batch in reader:
-        passing = _passing(batch, pushed)
-        if passing.num_rows:
-            yield rows.convert(passing)
+    try:
+        for batch in reader:
+            passing = _passing(batch, pushed)
+            if passing.num_rows:
+                yield rows.convert(passing)
+    except OffsetOutOfRangeError as error:
+        raise DataLossError(
+            f"{error}. Records were deleted (retention) after the read was planned; failOnDataLoss=false reads the rest"
+        ) from error
     if rows.malformed:
         log.warning("%s-%d: %d malformed rows (mode=%s)", share.topic, share.partition, rows.malformed, options.mode)
 

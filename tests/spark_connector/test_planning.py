@@ -146,4 +146,18 @@ def test_a_corrupt_batch_among_the_newest_is_no_part_of_the_sample(own_broker: B
     log_file.write_bytes(data)
     own_broker.start().wait_until_ready(30)
     options = read_options({"kafka.bootstrap.servers": own_broker.bootstrap, "subscribe": topic_name})
-    assert planning.sample(options, "value") == [b"a", b"b", b"e"]
+    assert list(planning.sample(options, "value")) == [b"a", b"b", b"e"]
+
+
+def test_a_sample_is_limited_in_bytes_and_has_something_of_each_partition(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "SAMPLE_BYTES", 20_000)
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    for partition, name in enumerate((b"a", b"b")):
+        for _ in range(10):
+            produce_values(broker.bootstrap, topic_name, partition, [name * 1_000] * 10)
+    options = read_options({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic_name})
+    found = list(planning.sample(options, "value"))
+    assert {value[:1] for value in found} == {b"a", b"b"}
+    assert 18 <= len(found) < 80

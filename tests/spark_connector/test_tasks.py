@@ -4,12 +4,14 @@ import pickle
 
 import pytest
 
+from kbroker import Admin
 from kbroker.client.errors import CorruptMessageError
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.records.batch import split_batches
 from kbroker.spark_connector.columns import ColumnPlan
 from kbroker.spark_connector.offset_ranges import OffsetRange
 from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.planning import DataLossError
 from kbroker.spark_connector.read_options import read_options
 from tests.kbroker.client.topics import create_topic, produce_values
 from tests.spark_connector.schemas import plain_schema, schema
@@ -31,6 +33,20 @@ def test_a_pickled_share_of_the_read_is_read_as_planned(broker: BrokerProcess, t
     )
     rows = [row["value"] for batch in tasks.read_range(options, plan, share) for row in batch.to_pylist()]
     assert rows == [b"b", b"c"]
+
+
+def test_records_that_went_after_they_were_planned_for_are_a_loss_that_says_what_to_do(
+    broker: BrokerProcess, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 10)
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_records({(topic_name, 0): 4})
+    share = tasks.RangePartition(OffsetRange(topic_name, 0, 2, 10))
+    plan = ColumnPlan(plain_schema(), tuple(plain_schema().names))
+    options = read_options({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic_name})
+    with pytest.raises(DataLossError, match=rf"{topic_name}-0: offset 2.*retention.*failOnDataLoss=false"):
+        list(tasks.read_range(options, plan, share))
 
 
 def test_a_corrupt_batch_ends_a_task_whatever_the_formats_unless_losses_are_allowed(
