@@ -332,7 +332,8 @@ def _header_column(table: pa.Table, given: Any) -> pa.ChunkedArray | None:
         column = pc.fill_null(_named(table, "headers", given).cast(HEADERS), pa.scalar([], HEADERS))
         column.validate(full=True)
         for chunk in column.chunks:
-            if pc.list_flatten(chunk).field(0).null_count:
+            pairs = pc.list_flatten(chunk)
+            if pairs.null_count or pairs.field(0).null_count:
                 raise ValueError(f"headers: column {given!r} has a header without a key")
         return column
     pairs = [{"key": key, "value": value} for key, value in given]

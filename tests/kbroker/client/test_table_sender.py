@@ -137,6 +137,11 @@ async def test_a_tables_mistakes_are_told_at_the_call(bootstrap: str, topic: str
             await producer.send_arrow(topic, table, value="v")
         with pytest.raises(ValueError, match="no partition 7, the topic has 3"):
             await producer.send_arrow(topic, table, partition="p")
+        headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+        for pair in (None, {"key": None, "value": b"x"}):
+            bad = pa.table({"v": ["a"], "h": pa.array([[pair]], headers)})
+            with pytest.raises(ValueError, match="column 'h' has a header without a key"):
+                await producer.send_arrow(topic, bad, value="v", headers="h")
         with pytest.raises(TypeError, match="Table or RecordBatch"):
             await producer.send_arrow(topic, [1])
         assert producer.statistics()["request-total"] == 0
