@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kbroker.client.errors import BrokerError, ConfigurationError, error_for
+from kbroker.client.leaders import sort_out
 from kbroker.client.metadata import TopicMetadata
 from kbroker.client.partition_names import Key, partition_of
 from kbroker.client.types import (
@@ -418,12 +419,4 @@ def deleted_records(
     answer: DeleteRecordsResponse, leader: int, found: dict[TopicPartition, int]
 ) -> dict[TopicPartition, BrokerError]:
     """Put the new log start offsets into `found`; returns the errors."""
-    refused: dict[TopicPartition, BrokerError] = {}
-    for topic in answer.topics:
-        for item in topic.partitions:
-            key = TopicPartition(topic.name, item.partition_index)
-            if item.error_code is ErrorCode.NONE:
-                found[key] = item.low_watermark
-            else:
-                refused[key] = error_for(item.error_code, topic=key.topic, partition=key.partition, broker=leader)
-    return refused
+    return sort_out(answer.topics, leader, found, lambda item: item.low_watermark)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from kbroker.client.client_config import NEW_TOPIC_S
 from kbroker.client.cluster import Cluster
@@ -59,6 +59,22 @@ async def ask_leaders(
     if missing:
         raise problem or error_for(ErrorCode.REQUEST_TIMED_OUT, "the leaders left partitions out")
     return found
+
+
+def sort_out(
+    topics: Iterable[Any], leader: int, found: dict[TopicPartition, Found], value_of: Callable[[Any], Found]
+) -> dict[TopicPartition, BrokerError]:
+    """Put what a leader answered for each partition of an answer's topics into `found`; returns the errors."""
+    refused: dict[TopicPartition, BrokerError] = {}
+    for topic in topics:
+        for item in topic.partitions:
+            key = TopicPartition(topic.name, item.partition_index)
+            if item.error_code is ErrorCode.NONE:
+                found[key] = value_of(item)
+            else:
+                message = getattr(item, "error_message", None)
+                refused[key] = error_for(item.error_code, message, topic=key[0], partition=key[1], broker=leader)
+    return refused
 
 
 def _check_partitions(cluster: Cluster, wanted: Mapping[TopicPartition, object]) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import BrokerError, error_for
-from kbroker.client.leaders import ask_leaders
+from kbroker.client.errors import BrokerError
+from kbroker.client.leaders import ask_leaders, sort_out
 from kbroker.client.types import OffsetAndTimestamp, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.grouping import by_topic
@@ -68,17 +68,9 @@ def read_offsets(
     answer: ListOffsetsResponse, leader: int, found: dict[TopicPartition, OffsetAndTimestamp]
 ) -> dict[TopicPartition, BrokerError]:
     """Put what was answered into `found`; returns the errors."""
-    refused: dict[TopicPartition, BrokerError] = {}
-    for topic in answer.topics:
-        for item in topic.partitions:
-            key = TopicPartition(topic.name, item.partition_index)
-            if item.error_code is ErrorCode.NONE:
-                found[key] = OffsetAndTimestamp(item.offset, item.timestamp, item.leader_epoch)
-            else:
-                refused[key] = error_for(
-                    item.error_code, topic=topic.name, partition=item.partition_index, broker=leader
-                )
-    return refused
+    return sort_out(
+        answer.topics, leader, found, lambda item: OffsetAndTimestamp(item.offset, item.timestamp, item.leader_epoch)
+    )
 
 
 FIRST_EPOCHS_FOR_CONSUMERS = 3

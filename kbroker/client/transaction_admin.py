@@ -9,7 +9,7 @@ from typing import Any
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.group.coordinator import Coordinator, CoordinatorType
-from kbroker.client.leaders import ask_leaders
+from kbroker.client.leaders import ask_leaders, sort_out
 from kbroker.client.partition_names import Partition, partitions_of
 from kbroker.client.types import (
     HangingTransaction,
@@ -227,17 +227,9 @@ def _read_producers(
     answer: DescribeProducersResponse, broker: int, found: dict[TopicPartition, list[ProducerDescription]]
 ) -> dict[TopicPartition, BrokerError]:
     """Put what was answered into `found`; returns the errors."""
-    refused: dict[TopicPartition, BrokerError] = {}
-    for topic in answer.topics:
-        for item in topic.partitions:
-            key = TopicPartition(topic.name, item.partition_index)
-            if item.error_code is ErrorCode.NONE:
-                found[key] = [_producer(producer) for producer in item.active_producers]
-            else:
-                refused[key] = error_for(
-                    item.error_code, item.error_message, topic=key[0], partition=key[1], broker=broker
-                )
-    return refused
+    return sort_out(
+        answer.topics, broker, found, lambda item: [_producer(producer) for producer in item.active_producers]
+    )
 
 
 def _producer(item: Any) -> ProducerDescription:
