@@ -258,19 +258,25 @@ def test_a_clean_stop_is_on_the_disk_with_all_that_it_promises(tmp_path: Path, m
     again.shutdown()
 
 
+def on_its_way(folder: Path) -> tuple[LogManager, Log, Log]:
+    """A log of twenty records in a, all of them copied to b."""
+    manager = manager_of(folder / "a", folder / "b")
+    log = manager.create("orders", 0, TOPIC_ID, SMALL, log_dir=str(folder / "a"))
+    fill(log, 20)
+    log.flush()
+    future = manager.create_future("orders", 0, str(folder / "b"))
+    assert future is not None
+    copy_portion(log, future, 1 << 20)
+    return manager, log, future
+
+
 @pytest.mark.parametrize("renames", [1, 2, 3])
 def test_a_power_loss_at_any_rename_of_a_move_leaves_the_log_in_one_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
 ) -> None:
     """The destination's name must be on the disk before the source loses its own, which here it does at once."""
     platter = Platter.below(monkeypatch)
-    manager = manager_of(tmp_path / "a", tmp_path / "b")
-    log = manager.create("orders", 0, TOPIC_ID, SMALL, log_dir=str(tmp_path / "a"))
-    fill(log, 20)
-    log.flush()
-    future = manager.create_future("orders", 0, str(tmp_path / "b"))
-    assert future is not None
-    copy_portion(log, future, 1 << 20)
+    manager, log, future = on_its_way(tmp_path)
     future.flush()
     done = []
     rename = Files.rename
@@ -303,13 +309,7 @@ def test_a_power_loss_soon_after_a_move_leaves_the_log_where_it_is_now(
 ) -> None:
     """Its former folder, back under its name, would be another log of the partition once this one has grown."""
     platter = Platter.below(monkeypatch)
-    manager = manager_of(tmp_path / "a", tmp_path / "b")
-    log = manager.create("orders", 0, TOPIC_ID, SMALL, log_dir=str(tmp_path / "a"))
-    fill(log, 20)
-    log.flush()
-    future = manager.create_future("orders", 0, str(tmp_path / "b"))
-    assert future is not None
-    copy_portion(log, future, 1 << 20)
+    manager, log, future = on_its_way(tmp_path)
     assert manager.finish_move("orders", 0, future)
     fill(log, 2)
     log.flush()
