@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.dev.java import JavaNotFound, provide_java
+from kbroker.segment import disk_pace
 
 pytest_plugins = (
     "tests.fixtures.scheduling",
@@ -37,6 +38,8 @@ def pytest_configure() -> None:
     """Give tests a JVM, and folders in memory."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold what brokers know
     keep_files_in_memory()
+    # A test that others kept from running for a moment has no slow disk, of which threads would take care from then on.
+    disk_pace.SLOW_S = 5.0
     with contextlib.suppress(JavaNotFound):
         provide_java()
 
