@@ -11,6 +11,7 @@ import pytest
 from kbroker.handlers.producer_states import describe_producers
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.transactions import DescribeProducersRequest
+from kbroker.replica.turns import finished
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played
 from tests.kbroker.asking import told
 from tests.kbroker.handlers.test_transactions import PRODUCER, append, in_transaction, marker, write
@@ -77,7 +78,7 @@ async def test_a_partition_that_is_named_often_is_told_once(played: Played) -> N
     assert [each.partition_index for each in await describe(played, 9, 0, 9, 0, 0)] == [9, 0]
     wanted = DescribeProducersRequest.TopicRequest(name=TOPIC, partition_indexes=[0, 9])
     request = DescribeProducersRequest(topics=[wanted, wanted])
-    (topic,) = told(describe_producers(played.services, played.ctx(0), request), 0).topics
+    (topic,) = told(await finished(describe_producers(played.services, played.ctx(0), request)), 0).topics
     assert [each.partition_index for each in topic.partitions] == [0, 9]
 
 
