@@ -14,11 +14,9 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.replica.appending import ALL_IN_SYNC, Outcome
-from kbroker.replica.delayed import DelayedAnswer
+from kbroker.replica.delayed import EachAnswer
 from kbroker.replica.turns import Work, at_once, finished, in_turns
 from kbroker.segment.log import AppendOrigin
-
-Marker = WriteTxnMarkersRequest.WritableTxnMarker
 
 
 @handles(WriteTxnMarkersRequest, on_cluster(ALTER, CLUSTER_ACTION))
@@ -38,11 +36,20 @@ def write_txn_markers(
 
 def _write(services: Services, ctx: RequestContext, request: WriteTxnMarkersRequest) -> Work[WriteTxnMarkersResponse]:
     replicas, now_ms, is_large = services.replicas, ctx.received_at, ctx.is_large
+    decisions: dict[int, tuple[int, int, bool]] = {}
+    """By place in the answer: a partition of __consumer_offsets, a producer id, and whether its offsets count."""
+
+    def written(place: int, outcome: Outcome) -> None:
+        # Now, not when all markers count: another coordinator may have sent this one, too, and the producer's next
+        # transaction have begun by then, whose offsets would be decided instead.
+        decision = decisions.pop(place, None)
+        if decision is not None and not isinstance(outcome, KafkaError):
+            services.groups.transaction_ended(*decision)
 
     def respond(outcomes: Sequence[Outcome]) -> Any:
-        return outcomes if is_large else at_once(_answer(services, request, iter(outcomes)))
+        return outcomes if is_large else at_once(_answer(request, iter(outcomes)))
 
-    answer = DelayedAnswer(services.config.request_timeout_ms, respond)
+    answer = EachAnswer(services.config.request_timeout_ms, written, respond)
     answer.hold()
     for marker in request.markers:
         decision = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
@@ -53,30 +60,31 @@ def _write(services: Services, ctx: RequestContext, request: WriteTxnMarkersRequ
         for topic in marker.topics:
             yield
             for partition in topic.partition_indexes:
+                place = len(answer.results)
+                if topic.name == OFFSETS_TOPIC:
+                    decisions[place] = partition, marker.producer_id, marker.transaction_result
                 # Each log writes its offsets into its own.
                 replicas.append(topic.name, partition, bytearray(made), ALL_IN_SYNC, now_ms, answer, *how)
+                answer.tell(place)
                 yield
-    written = answer.release()
-    return _answer_in_turns(services, request, written) if is_large else written
+    answered = answer.release()
+    return _answer_in_turns(request, answered) if is_large else answered
 
 
 async def _answer_in_turns(
-    services: Services, request: WriteTxnMarkersRequest, written: Awaitable[Sequence[Outcome]]
+    request: WriteTxnMarkersRequest, answered: Awaitable[Sequence[Outcome]]
 ) -> WriteTxnMarkersResponse:
-    return await finished(in_turns(_answer(services, request, iter(await written))))
+    return await finished(in_turns(_answer(request, iter(await answered))))
 
 
-def _answer(
-    services: Services, request: WriteTxnMarkersRequest, outcomes: Iterator[Outcome]
-) -> Work[WriteTxnMarkersResponse]:
-    """All is decided: tell the groups whose offsets that concerns, and who asked."""
+def _answer(request: WriteTxnMarkersRequest, outcomes: Iterator[Outcome]) -> Work[WriteTxnMarkersResponse]:
     markers = []
     for marker in request.markers:
         topics = []
         for topic in marker.topics:
             partitions = []
             for partition in topic.partition_indexes:
-                partitions.append(_result(services, marker, topic.name, partition, next(outcomes)))
+                partitions.append(_result(partition, next(outcomes)))
                 yield
             topics.append(WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
             yield
@@ -85,10 +93,6 @@ def _answer(
     return WriteTxnMarkersResponse(markers=markers)
 
 
-def _result(
-    services: Services, marker: Marker, topic: str, partition: int, outcome: Outcome
-) -> WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult:
+def _result(partition: int, outcome: Outcome) -> WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult:
     error = outcome.code if isinstance(outcome, KafkaError) else ErrorCode.NONE
-    if error is ErrorCode.NONE and topic == OFFSETS_TOPIC:
-        services.groups.transaction_ended(partition, marker.producer_id, marker.transaction_result)
     return WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(partition_index=partition, error_code=error)

@@ -143,13 +143,19 @@ class EachAnswer(DelayedAnswer):
         append(…, answer)           # as for any other answer: one result
         answer.tell(place)          # at once, if it counts already
 
-    One that `is_over` takes no more.
+    One that `is_over` takes no more. `respond` makes the answer to all of them together, where that is wanted, too: it
+    goes out after the last result was told.
     """
 
     __slots__ = ("_told",)
 
-    def __init__(self, timeout_ms: int, told: Callable[[int, Any], None]) -> None:
-        super().__init__(timeout_ms, lambda results: None)
+    def __init__(
+        self,
+        timeout_ms: int,
+        told: Callable[[int, Any], None],
+        respond: Callable[[list[Any]], Any] = lambda results: None,
+    ) -> None:
+        super().__init__(timeout_ms, respond)
         self._told = told
 
     @property
@@ -166,10 +172,11 @@ class EachAnswer(DelayedAnswer):
         """The result at this place counts, or has come to nothing: it is told, if it was waited for."""
         if self.is_open(place):
             super().settle(place, error)
-            self._tell(place)
+            if place != HELD:
+                self._tell(place)
 
     def _time_out(self) -> None:
-        late = list(self._open)
+        late = [] if HELD in self._open else list(self._open)
         super()._time_out()
         for place in late:
             self._tell(place)

@@ -181,6 +181,20 @@ async def test_markers_of_offsets_are_told_to_the_group_coordinator(played: Play
     assert ended == [(0, PRODUCER, True), (1, PRODUCER, False)]
 
 
+async def test_offsets_are_decided_when_their_marker_counts_whatever_else_its_request_waits_for(played: Played) -> None:
+    ended: list[tuple[int, int, bool]] = []
+    played.services.groups = SimpleNamespace(transaction_ended=lambda *told: ended.append(told))  # type: ignore[assignment]
+    await played.lead(topic="__consumer_offsets", topic_id=bytes(range(16)))
+    await played.lead(replicas=(1, 2), isr=(1, 2))
+    answer = asyncio.ensure_future(write(played, marker(0, topic="__consumer_offsets"), marker(0, commit=False)))
+    await asyncio.sleep(0)
+    assert ended == [(0, PRODUCER, True)], "a next transaction may begin before the other marker counts"
+    assert not answer.done()
+    ask(played, fetch_request((0, 1), replica_id=2, current_leader_epoch=0))
+    assert await asyncio.wait_for(answer, 20) == [ErrorCode.NONE] * 2
+    assert len(ended) == 1
+
+
 async def test_a_reader_of_what_is_committed_waits_for_the_marker_and_counts_nothing_before_it(played: Played) -> None:
     await played.lead()
     request = fetch_request((0, 0), isolation_level=1, max_wait_ms=5_000)

@@ -92,6 +92,33 @@ async def test_what_does_not_count_in_time_is_told_so_each_by_itself() -> None:
     assert len(told) == 3
 
 
+async def test_results_are_told_while_others_are_still_gathered_and_answered_together() -> None:
+    told: list[Any] = []
+    answer, acks = EachAnswer(60_000, lambda place, result: told.append((place, result)), codes), list[Any]()
+    answer.hold()
+    for place in range(2):
+        answer.results.append(f"result {place}")
+        answer.wait_for(place, acks, 5 + place)
+    acks = settle_reached(acks, 5)
+    assert told == [(0, "result 0")]
+    future = answer.release()
+    assert not future.done()
+    settle_reached(acks, 6)
+    assert told[1:] == [(1, "result 1")]
+    assert await future == ["result 0", "result 1"]
+
+
+async def test_what_is_late_while_others_are_gathered_is_told_so_when_all_are() -> None:
+    answer, told = each_told(timeout_ms=1)
+    answer.hold()
+    answer.results.append("result")
+    answer.wait_for(0, [], 5)
+    await asyncio.sleep(0.01)
+    assert told == []
+    assert answer.release().done()
+    assert told == [(0, ErrorCode.REQUEST_TIMED_OUT)]
+
+
 async def test_a_result_that_cannot_be_told_keeps_no_other_from_being_told() -> None:
     told: list[int] = []
 
