@@ -129,17 +129,15 @@ class _Uniform:
             self._holders[topic].add(member)
             self._loads[member] += len(partitions)
 
-    def _take(self, member: str, topic: bytes) -> int:
+    def _take(self, member: str, topic: bytes, partition: int) -> None:
         """Take a partition away."""
         share = self._given[member][topic]
-        partition = max(share)
         share.remove(partition)
         if not share:
             del self._given[member][topic]
             self._holders[topic].remove(member)
         self._loads[member] -= 1
         self._of_member[member].lost(member)
-        return partition
 
     def _hand_out(self, topic: bytes) -> None:
         """Give each partition to the subscriber that has least."""
@@ -159,6 +157,7 @@ class _Uniform:
         poorest = [(*alike.poorest(), number) for number, alike in enumerate(takers)]
         heapify(richest)
         heapify(poorest)
+        ordered: dict[str, list[int]] = {}  # of who gives: none of them gets any, as they had more than who does
         while richest:
             most, giver = richest[0]
             least, taker, number = poorest[0]
@@ -169,10 +168,15 @@ class _Uniform:
             elif loads[giver] - least < 2:
                 break
             else:
-                self._give(taker, topic, {self._take(giver, topic)})
+                if giver not in ordered:
+                    ordered[giver] = sorted(self._given[giver][topic])
+                partition = ordered[giver].pop()
+                self._take(giver, topic, partition)
+                self._give(taker, topic, {partition})
                 moves += 1
                 alike = self._of_member[giver]
-                heappush(poorest, (*alike.poorest(), takers.index(alike)))
+                if alike.poorest()[1] == giver:  # else they have their entry: with one more for each move it is slow
+                    heappush(poorest, (loads[giver], giver, takers.index(alike)))
                 if giver not in self._holders[topic]:
                     heappop(richest)
         return moves

@@ -104,3 +104,12 @@ def test_many_subscriptions_that_differ_cost_a_partition_no_look_at_each() -> No
     assert time.thread_time() - begun < 1.5
     for each in assigned:
         check(each, subscriptions, counts)
+
+
+def test_a_second_member_takes_half_of_a_large_topic_at_once() -> None:
+    one, two = ({f"m{each}": frozenset({A}) for each in range(members)} for members in (1, 2))
+    before = assign_uniform(one, {A: 5_000}, {})
+    begun = time.thread_time()
+    after = assign_uniform(two, {A: 5_000}, before)
+    assert time.thread_time() - begun < 0.5
+    assert after == {"m0": {A: frozenset(range(2_500))}, "m1": {A: frozenset(range(2_500, 5_000))}}
