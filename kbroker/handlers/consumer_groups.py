@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
+from copy import copy
 from functools import partial
 
 from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerGroup, ConsumerHeartbeat
@@ -13,6 +14,7 @@ from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import DESCRIBE, GROUP, READ, TOPIC, Asked, Steps, each, on_group
 from kbroker.handlers.groups import describe_each
 from kbroker.handlers.registry import handles
+from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
@@ -159,22 +161,11 @@ def consumer_group_describe(
     return in_turns(describe_each(ConsumerGroupDescribeResponse, ctx, request.group_ids, describe, operations))
 
 
-def _describe_to(services: Services, ctx: RequestContext, group_id: str) -> DescribedGroup:
-    """Describe a group to who may know of all topics that its members have; to others it says why not."""
-    group = _describe(services, group_id)
-    if not ctx.authority.is_limited:
-        return group
-    names = {
-        topic.topic_name
-        for member in group.members
-        for assignment in (member.assignment, member.target_assignment)
-        for topic in assignment.topic_partitions
-    }
-    refused = [name for name in names if not ctx.authority.could(DESCRIBE, TOPIC, name, "ConsumerGroupDescribe")]
-    return _not_described(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ALL_TOPICS) if refused else group
+def _describe_to(services: Services, ctx: RequestContext, group_id: str) -> Generator[None, None, DescribedGroup]:
+    """Describe a group to who may know of all topics that its members have; to others it says why not.
 
-
-def _describe(services: Services, group_id: str) -> DescribedGroup:
+    It is described as it is now, and written out in turns: each of its members may have thousands of topics.
+    """
     group, error = services.groups.describe(group_id)
     message = None
     if error is ErrorCode.NONE and not isinstance(group, ConsumerGroup):
@@ -182,15 +173,33 @@ def _describe(services: Services, group_id: str) -> DescribedGroup:
         message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
     if not isinstance(group, ConsumerGroup):
         return _not_described(group_id, error, message)
-    return DescribedGroup(
+    described = DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group_id,
         group_state=group.state_name,
         group_epoch=group.epoch,
         assignment_epoch=group.target.epoch,
         assignor_name=group.assignor,
-        members=[_member(services, group, member) for member in group.members.values()],
+        members=[],
     )
+    members = [(copy(member), group.target.members.get(member.member_id, {})) for member in group.members.values()]
+    written = ElementWriter(ConsumerGroupDescribeResponse, ctx.api_version)
+    known: set[str] = set()
+    for member, target in members:
+        assignment = _assignment(services, member.assigned)
+        yield
+        target_assignment = _assignment(services, target)
+        yield
+        names = {topic.topic_name for each in (assignment, target_assignment) for topic in each.topic_partitions}
+        for name in names - known if ctx.authority.is_limited else ():
+            if not ctx.authority.could(DESCRIBE, TOPIC, name, "ConsumerGroupDescribe"):
+                return _not_described(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ALL_TOPICS)
+            yield
+        known |= names
+        written.append(_member(member, assignment, target_assignment))
+        yield
+    described.members = written.array()
+    return described
 
 
 def _not_described(group_id: str, error: ErrorCode, message: str | None) -> DescribedGroup:
@@ -206,7 +215,11 @@ def _not_described(group_id: str, error: ErrorCode, message: str | None) -> Desc
     )
 
 
-def _member(services: Services, group: ConsumerGroup, member: ConsumerMember) -> ConsumerGroupDescribeResponse.Member:
+def _member(
+    member: ConsumerMember,
+    assignment: ConsumerGroupDescribeResponse.Assignment,
+    target_assignment: ConsumerGroupDescribeResponse.Assignment,
+) -> ConsumerGroupDescribeResponse.Member:
     return ConsumerGroupDescribeResponse.Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -216,8 +229,8 @@ def _member(services: Services, group: ConsumerGroup, member: ConsumerMember) ->
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
         subscribed_topic_regex=member.topic_regex,
-        assignment=_assignment(services, member.assigned),
-        target_assignment=_assignment(services, group.target.members.get(member.member_id, {})),
+        assignment=assignment,
+        target_assignment=target_assignment,
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 

@@ -191,9 +191,7 @@ def describe_groups(
     services: Services, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
     """Describe state and members; a group that does not exist is Dead."""
-    describe = (
-        partial(_describe_with_history, services, ctx) if request.include_history else partial(_describe, services)
-    )
+    describe = partial(_describe_with_history if request.include_history else _describe, services, ctx)
     operations = request.include_authorized_operations
     return in_turns(describe_each(DescribeGroupsResponse, ctx, request.groups, describe, operations))
 
@@ -202,13 +200,13 @@ def describe_each(
     response: type[Described],
     ctx: RequestContext,
     group_ids: Iterable[str],
-    describe: Callable[[str], Any],
+    describe: Callable[[str], Generator[None, None, Any]],
     with_operations: bool,
 ) -> Generator[None, None, Described]:
-    """Make the response of the descriptions of groups, of either protocol."""
+    """Make the response of the descriptions of groups, of either protocol; one group may have thousands of members."""
     described = ElementWriter(response, ctx.api_version)
     for group_id in dict.fromkeys(group_ids):  # one that is named often is described once
-        group = describe(group_id)
+        group = yield from describe(group_id)
         if with_operations and group.error_code is ErrorCode.NONE:
             group.authorized_operations = ctx.authority.operations(GROUP, group_id)
         described.append(group)
@@ -216,7 +214,8 @@ def describe_each(
     return response(groups=described.array())
 
 
-def _describe(services: Services, group_id: str) -> DescribedGroup:
+def _describe(services: Services, ctx: RequestContext, group_id: str) -> Generator[None, None, DescribedGroup]:
+    """Describe a group as it is now, and write that out in turns."""
     group, error = services.groups.describe(group_id)
     if not isinstance(group, Group):  # a group of the newer protocol is described by ConsumerGroupDescribe
         state = GroupState.DEAD.value if error is ErrorCode.NONE else ""
@@ -224,30 +223,39 @@ def _describe(services: Services, group_id: str) -> DescribedGroup:
             error_code=error, group_id=group_id, group_state=state, protocol_type="", protocol_data="", members=[]
         )
     is_stable = group.state is GroupState.STABLE
-    return DescribedGroup(
+    members = [
+        DescribeGroupsResponse.DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+            member_assignment=member.assignment if is_stable else b"",
+        )
+        for member in group.members.values()
+    ]
+    described = DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",
         protocol_data=(group.protocol_name or "") if is_stable else "",
-        members=[
-            DescribeGroupsResponse.DescribedGroupMember(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
-                member_assignment=member.assignment if is_stable else b"",
-            )
-            for member in group.members.values()
-        ],
+        members=[],
         last_rebalance=group.last_rebalance,
     )
+    written = ElementWriter(DescribeGroupsResponse, ctx.api_version)
+    for described_member in members:
+        written.append(described_member)
+        yield
+    described.members = written.array()
+    return described
 
 
-def _describe_with_history(services: Services, ctx: RequestContext, group_id: str) -> DescribedGroup:
+def _describe_with_history(
+    services: Services, ctx: RequestContext, group_id: str
+) -> Generator[None, None, DescribedGroup]:
     """Describe a group and tell its rebalances, of either protocol, also from before another broker took over."""
-    described = _describe(services, group_id)
+    described = yield from _describe(services, ctx, group_id)
     rebalances, behind_ms = services.groups.history(group_id)
     described.history = [
         DescribeGroupsResponse.GroupRebalance(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kbroker.coordinator.consumer_group import ConsumerGroup, ConsumerSettings
+from kbroker.coordinator.consumer_member import ConsumerMember
+from kbroker.handlers.consumer_groups import consumer_group_describe
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
@@ -19,6 +23,8 @@ from kbroker.protocol.messages.groups import (
     OffsetFetchRequest,
 )
 from kbroker.protocol.messages.topics import CreateTopicsRequest
+from kbroker.security.authorizer import EVERYTHING
+from tests.fixtures.others import Others
 from tests.kbroker.asking import Ask
 
 VERSIONS = (0, 1)
@@ -141,3 +147,19 @@ async def test_a_member_that_is_no_consumer_cannot_join_consumers(ask: Ask, grou
     assert (described.error_code, described.group_state) == (ErrorCode.NONE, "Dead")
     request = ConsumerGroupDescribeRequest(group_ids=["stranger"], include_authorized_operations=False)
     assert (await ask(request, 1)).groups[0].error_code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_others_have_their_turns_while_a_large_group_is_described(others: Others, short_turns: None) -> None:
+    topics: Any = SimpleNamespace(updates=0, topics={}, names=frozenset(), topic_by_id=lambda topic_id: None)
+    group = ConsumerGroup("g", ConsumerSettings(), topics)
+    group.members = {member_id: ConsumerMember(member_id) for member_id in map(str, range(100))}
+    found = SimpleNamespace(describe=lambda group_id: (group, ErrorCode.NONE))
+    context: Any = SimpleNamespace(api_version=1, authority=EVERYTHING)
+    services: Any = SimpleNamespace(groups=found, metadata=topics)
+    before = others.turns
+    answer: Any = consumer_group_describe(
+        services, context, ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
+    )
+    group.members.clear()
+    await answer
+    assert others.turns - before >= 50
