@@ -7,11 +7,13 @@ partitions and tells every broker; `wait_for_leaders` ends when this broker's me
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from kbroker.cluster.metadata_cache import MetadataCache
@@ -25,9 +27,14 @@ from kbroker.controller.znode_operations import NodeExists, TooLarge, ZooKeeperE
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.primitives import ZERO_UUID, uuid_to_text
+from kbroker.security.limited_lines import LimitedLines
 
 log = logging.getLogger(__name__)
+_refusals = LimitedLines(log, "requests for topics that cannot be created automatically")
+_next_turn = partial(asyncio.sleep, 0)
 
+UNDER_WAY = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT)
+"""How the making of a topic may have gone that is there soon."""
 BROKERS_DEFAULT = -1
 """Number of partitions, or replication factor: whatever the broker has set."""
 
@@ -261,11 +268,13 @@ def automatic_topic(config: Any, name: str) -> TopicRequest:
     return TopicRequest(name)
 
 
-async def create_missing_topics(parts: ClusterParts, names: Iterable[str]) -> dict[str, ErrorCode]:
+async def create_missing_topics(
+    parts: ClusterParts, names: Iterable[str], in_between: Callable[[], Awaitable[object]] = _next_turn
+) -> dict[str, ErrorCode]:
     """Create topics nobody asked for in so many words; return for each the code a Metadata answer gives it.
 
     A topic under way is LEADER_NOT_AVAILABLE: the client asks again in a moment. Too few brokers for the replication
-    factor is INVALID_REPLICATION_FACTOR.
+    factor is INVALID_REPLICATION_FACTOR. `in_between` lets others have their turns of the loop: there may be thousands.
     """
     codes: dict[str, ErrorCode] = {}
     planned: list[NewTopic] = []
@@ -275,12 +284,18 @@ async def create_missing_topics(parts: ClusterParts, names: Iterable[str]) -> di
             planned.append(plan_topic(parts, automatic_topic(parts.config, name), limit))
         except KafkaError as error:
             codes[name] = error.code
+        await in_between()
     errors = await write_topics(parts, planned) if planned else {}
     codes.update({name: error.code if error else ErrorCode.NONE for name, error in errors.items()})
+    outcomes: dict[ErrorCode, list[str]] = {}
     for name, code in codes.items():
-        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
+        outcomes.setdefault(code, []).append(name)
+        if code in UNDER_WAY:
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE
-            log.info("created topic %s automatically%s", name, " (internal)" if name in INTERNAL_TOPICS else "")
-        else:
-            log.warning("topic %s cannot be created automatically: %s", name, code.name)
+    for code, of_code in outcomes.items():
+        if code is ErrorCode.NONE:
+            log.info("created automatically: %s", few(of_code))
+        elif code not in UNDER_WAY:  # clients ask for them again and again
+            level = _refusals.level(code.name, logging.WARNING)
+            log.log(level, "cannot be created automatically, %s: %s", code.name, few(of_code))
     return codes

@@ -18,7 +18,7 @@ from kbroker.protocol.codec import EncodedArray, encode_elements
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.primitives import ZERO_UUID
-from kbroker.replica.turns import in_turns
+from kbroker.replica.turns import Turn, in_turns
 
 INTRODUCTION_S = 10.0
 
@@ -112,14 +112,19 @@ async def _create_and_answer(
     found: dict[str | bytes, bytes],
     missing: list[str],
 ) -> MetadataResponse:
-    authority = ctx.authority
-    if not authority.could(CREATE, CLUSTER, api="Metadata"):
-        refused = [name for name in missing if not authority.may(CREATE, TOPIC, name, "Metadata")]
-        found |= {name: _refused_topic(ctx, name) for name in refused}
-        missing = [name for name in missing if name not in set(refused)]
-    errors = await create_missing_topics(services, missing)
+    authority, turn = ctx.authority, Turn()
+    may_create_all = authority.could(CREATE, CLUSTER, api="Metadata")
+    wanted = []
+    for name in missing:
+        if may_create_all or authority.may(CREATE, TOPIC, name, "Metadata"):
+            wanted.append(name)
+        else:
+            found[name] = _refused_topic(ctx, name)
+        await turn.end_if_over()
+    errors = await create_missing_topics(services, wanted, turn.end_if_over)
     for name, code in errors.items():
         found[name] = _topic_error(request, ctx, code, name)
+        await turn.end_if_over()
     return _answer(services, ctx, request, EncodedArray(len(found), [b"".join(found.values())]))
 
 

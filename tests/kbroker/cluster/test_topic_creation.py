@@ -22,6 +22,8 @@ from kbroker.config.dynamic_config import DynamicConfig
 from kbroker.controller.broker_store import NewTopic
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.primitives import uuid_to_text
+from kbroker.security.limited_lines import LINES_EACH
+from tests.fixtures.others import Others
 
 
 def services(**properties: str) -> Any:
@@ -101,6 +103,29 @@ async def test_topics_made_without_being_asked_for_share_the_list(monkeypatch: p
     parts = services(kbroker__max__topic__names__bytes="20")
     codes = await topic_creation.create_missing_topics(parts, ["seven-7", "eight-88"])
     assert codes == {"seven-7": ErrorCode.LEADER_NOT_AVAILABLE, "eight-88": ErrorCode.POLICY_VIOLATION}
+
+
+async def test_others_have_their_turns_while_many_topics_are_made_without_being_asked_for(
+    monkeypatch: pytest.MonkeyPatch, others: Others, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def written(parts: Any, topics: Sequence[NewTopic]) -> dict[str, None]:
+        return {topic.name: None for topic in topics}
+
+    monkeypatch.setattr(topic_creation, "write_topics", written)
+    before = others.turns
+    with caplog.at_level("INFO", topic_creation.__name__):
+        await topic_creation.create_missing_topics(services(), [f"t{number}" for number in range(100)])
+    assert others.turns - before >= 99
+    assert caplog.messages == ["created automatically: t0, t1, t2 and 97 more"]
+
+
+async def test_topics_that_cannot_be_made_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    parts = services(default__replication__factor="4")
+    with caplog.at_level("INFO", topic_creation.__name__):
+        for _ in range(100):
+            await topic_creation.create_missing_topics(parts, ["one", "two"])
+    assert caplog.messages[0] == "cannot be created automatically, INVALID_REPLICATION_FACTOR: one, two"
+    assert len(caplog.messages) <= LINES_EACH
 
 
 def test_a_topic_that_is_there_is_refused() -> None:

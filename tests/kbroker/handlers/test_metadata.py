@@ -1,14 +1,20 @@
 """Metadata in all versions on a real broker."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kbroker.config.broker_config import read_broker_config
+from kbroker.handlers.metadata import _create_and_answer
 from kbroker.handlers.topic_descriptions import TOPIC_OPERATIONS
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
+from kbroker.security.authorizer import Authorizer
+from tests.fixtures.others import Others
 from tests.kbroker.asking import Ask
 from tests.kbroker.handlers.test_topics import create, topic
 
@@ -96,3 +102,21 @@ async def test_authorised_operations_are_told_on_request(ask: Ask, topic_name: s
     assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
     plain = await ask(MetadataRequest(topics=[wanted(topic_name)]), 10)
     assert plain.topics[0].topic_authorized_operations == -(1 << 31)
+
+
+async def test_others_have_their_turns_while_many_topics_may_not_be_made(others: Others, short_turns: None) -> None:
+    many = 200
+    entry = Entry("User:ann", "*", AclOperation.DESCRIBE, AclPermission.ALLOW)
+    authorizer = Authorizer()
+    authorizer.replace(Pattern(AclResource.TOPIC, AclPattern.LITERAL, "*"), [entry])
+    authority = authorizer.authority("User:ann", "10.0.0.1")
+    cache: Any = SimpleNamespace(topics={}, names=frozenset(), brokers={}, controller_id=None)
+    config = read_broker_config({"zookeeper.connect": "z:1", "broker.id": "1"})
+    parts: Any = SimpleNamespace(metadata=cache, config=config, cluster_id="c")
+    ctx: Any = SimpleNamespace(api_version=12, authority=authority, listener="L")
+    missing = [f"t{number}" for number in range(many)]
+    before = others.turns
+    request = MetadataRequest(topics=list(map(wanted, missing)), allow_auto_topic_creation=True)
+    answer = await _create_and_answer(parts, ctx, request, {}, missing)
+    assert others.turns - before >= many // 2
+    assert len(answer.topics) == many
