@@ -37,8 +37,10 @@ from kbroker.protocol.messages.groups import (
 from kbroker.protocol.schema import Message
 from kbroker.replica.turns import Turn, Work, in_turns, portions
 from kbroker.security.authorizer import Everything
+from kbroker.security.limited_lines import LimitedLines
 
 log = logging.getLogger(__name__)
+_refusals = LimitedLines(log, "members that name too many protocols")
 
 FIRST_MEMBER_ID_REQUIRED, FIRST_PROTOCOL_TYPE, FIRST_SKIP_ASSIGNMENT = 4, 7, 9
 MOST_PROTOCOLS = 100
@@ -66,7 +68,9 @@ def join_group(
     client_id = ctx.client_id or ""
     if len(request.protocols) > MOST_PROTOCOLS:
         text = f"a member names {len(request.protocols)} protocols, more than {MOST_PROTOCOLS}"
-        log.info("refusing group %s, client %s from %s: %s", request.group_id, client_id, ctx.client_host, text)
+        host = ctx.client_host
+        level = _refusals.level(host, logging.INFO)
+        log.log(level, "refusing group %.200s, client %.200s from %s: %s", request.group_id, client_id, host, text)
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     wanted = JoinRequest(
         member_id=request.member_id,

@@ -36,6 +36,7 @@ from kbroker.protocol.errors import AnswerTooLarge, ErrorCode, KafkaError, Malfo
 from kbroker.protocol.headers import encode_response, encode_response_in_steps, read_request_header
 from kbroker.replica.reply import Reply
 from kbroker.replica.turns import ERRAND, at_work, finished, in_turns
+from kbroker.security.limited_lines import LimitedLines
 from kbroker.security.quotas import ClientQuotas
 
 if TYPE_CHECKING:
@@ -130,12 +131,6 @@ def _who_asks(api_key: int) -> Callable[[Any], bool] | None:
 _read_fixed_header = Struct(">hhih").unpack_from
 
 
-def _not_a_broker(api: _Api, connection: Connection) -> KafkaError:
-    text = f"{api.name} is for brokers, who have a listener of their own"
-    log.info("refusing %r: %s", connection, text)
-    return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
-
-
 def _unparsable(api: _Api, version: int, error: MalformedMessage) -> CloseConnection:
     return CloseConnection(f"a {api.name} request (version {version}) cannot be parsed: {error}")
 
@@ -153,6 +148,7 @@ class Dispatcher:
         """None: everybody may do everything."""
         self.apis = {key: _Api(key, handling) for key, handling in HANDLERS.items()}
         self._clients_large, self._brokers_large = LargeRequests(), LargeRequests()
+        self._impostors = LimitedLines(log, "refused requests that are for brokers")
 
     @property
     def waiting(self) -> int:
@@ -237,7 +233,7 @@ class Dispatcher:
                     if ctx.timing is not None:
                         ctx.timing.is_from_broker = True
                 elif self.authorizer is None or ctx.api_key not in OPERATORS_REQUESTS:
-                    raise _not_a_broker(api, ctx.connection)
+                    raise self._not_a_broker(api, ctx.connection)
             if self.authorizer is not None:
                 connection = ctx.connection
                 authority = connection.authority
@@ -251,6 +247,11 @@ class Dispatcher:
             raise
         except Exception as error:
             return self._refuse(ctx, request, error)
+
+    def _not_a_broker(self, api: _Api, connection: Connection) -> KafkaError:
+        text = f"{api.name} is for brokers, who have a listener of their own"
+        log.log(self._impostors.level(connection.host, logging.INFO), "refusing %r: %s", connection, text)
+        return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
 
     def _handle_what_is_allowed(self, api: _Api, asked: Asked) -> Any:
         steps = api.demand(asked)

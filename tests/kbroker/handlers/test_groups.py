@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kbroker.coordinator.group_sentences import other_topics, topics_changed
+from kbroker.handlers import groups
 from kbroker.handlers.groups import MOST_PROTOCOLS, without_hidden_topics
-from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -21,8 +23,10 @@ from kbroker.protocol.messages.groups import (
     ListGroupsRequest,
     SyncGroupRequest,
 )
+from kbroker.protocol.primitives import LONGEST_STRING
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
 from kbroker.security.authorizer import EVERYTHING, Authorizer
+from kbroker.security.limited_lines import LINES_EACH
 from tests.kbroker.asking import Ask
 
 Identity = LeaveGroupRequest.MemberIdentity
@@ -240,3 +244,23 @@ async def test_a_member_that_names_more_protocols_than_make_sense_is_told_so(ask
     refused = await join(ask, group, protocols=more)
     assert (refused.error_code, refused.member_id) == (ErrorCode.INVALID_REQUEST, "")
     assert (await join(ask, group, protocols=most)).error_code is ErrorCode.NONE
+
+
+def test_members_that_name_too_many_protocols_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="", metadata=b"")
+    ctx: Any = SimpleNamespace(api_version=5, client_id="c" * LONGEST_STRING, client_host="10.0.0.1")
+    services: Any = None
+    request = JoinGroupRequest(
+        group_id="g" * LONGEST_STRING,
+        session_timeout_ms=1,
+        rebalance_timeout_ms=1,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[protocol] * (MOST_PROTOCOLS + 1),
+    )
+    with caplog.at_level("INFO", groups.__name__):
+        for _ in range(100):
+            with pytest.raises(KafkaError):
+                groups.join_group(services, ctx, request)
+    assert 0 < len(caplog.messages) <= LINES_EACH
+    assert max(map(len, caplog.messages)) < 1000

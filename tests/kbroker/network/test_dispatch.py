@@ -40,6 +40,7 @@ from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, Write
 from kbroker.protocol.schema import Message, schema_of
 from kbroker.security.acls import CLUSTER_NAME, AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
 from kbroker.security.authorizer import EVERYTHING, Authorizer
+from kbroker.security.limited_lines import LINES_EACH
 from kbroker.security.quotas import ANY, REQUESTED, ClientQuotas, Entity
 from tests.protocol.frames import joined
 
@@ -128,8 +129,7 @@ def dispatcher() -> Dispatcher:
 
 
 def describe_cluster_frame() -> memoryview:
-    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    return memoryview(joined(encode_request(request, 1, 9, "test"))[4:])
+    return frame_of(DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
 
 
 def cluster(code: ErrorCode = ErrorCode.NONE) -> DescribeClusterResponse:
@@ -224,7 +224,7 @@ FROM_CLIENTS: dict[str, tuple[Any, int]] = {
 @pytest.mark.parametrize("what", [*FROM_BROKERS, *FROM_CLIENTS])
 @pytest.mark.parametrize("takes_brokers", [False, True])
 def test_what_only_brokers_send_is_refused_on_the_clients_listener(
-    handlers: dict[int, Any], what: str, takes_brokers: bool
+    handlers: dict[int, Any], what: str, takes_brokers: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     request, version = (FROM_BROKERS | FROM_CLIENTS)[what]
     served = []
@@ -233,12 +233,13 @@ def test_what_only_brokers_send_is_refused_on_the_clients_listener(
     def handler(services: Any, ctx: RequestContext, request: Any) -> None:
         served.append(request)
 
-    frame = memoryview(joined(encode_request(request, version, 9, "test"))[4:])
-    answer = dispatcher()(Peer(takes_brokers), frame)  # type: ignore[arg-type]
+    asked, peer, frame = dispatcher(), Peer(takes_brokers), frame_of(request, version)
+    with caplog.at_level("INFO", dispatch.__name__):
+        answer = [asked(peer, frame) for _ in range(100)][-1]  # type: ignore[arg-type]
+    assert len(caplog.messages) <= LINES_EACH
     assert bool(served) == (takes_brokers or what in FROM_CLIENTS)
     if not served:
-        response = b"".join(bytes(part) for part in answer)
-        _, refused = decode_response(response[4:], API_BY_KEY[schema_of(type(request)).api_key].response, version)
+        _, refused = decode_response(joined(answer)[4:], API_BY_KEY[schema_of(type(request)).api_key].response, version)
         assert refused.error_code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # type: ignore[attr-defined]
 
 
