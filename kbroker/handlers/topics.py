@@ -106,6 +106,10 @@ async def _plan(
             if topic.name == CLUSTER_METADATA_TOPIC:
                 text = f"Creation of internal topic {topic.name} is prohibited."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+            # No broker knows it any more while its deletion waits for one that is away.
+            if services.controller.state.is_being_deleted(topic.name):
+                text = f"Topic '{topic.name}' is marked for deletion."
+                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, text)
             new = plan_topic(services, _wanted(topic), limit)
             if not request.validate_only:
                 mutations.take(len(new.assignment))

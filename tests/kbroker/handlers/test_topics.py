@@ -1,5 +1,6 @@
 """Creating and deleting topics on a real broker."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,9 +38,9 @@ async def create(ask: Ask, *topics: Any, version: int = 7, **values: Any) -> lis
     return list(answer.topics)
 
 
-async def delete(ask: Ask, *names: str) -> list[Any]:
+async def delete(ask: Ask, *names: str, timeout_ms: int = 10_000) -> list[Any]:
     topics = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names]
-    answer = await ask(DeleteTopicsRequest(topics=topics, timeout_ms=10_000), 6)
+    answer = await ask(DeleteTopicsRequest(topics=topics, timeout_ms=timeout_ms), 6)
     return list(answer.responses)
 
 
@@ -188,6 +189,22 @@ async def test_a_topic_may_be_deleted_by_id_and_made_again(ask: Ask, topic_name:
     (again,) = await create(ask, topic(topic_name))
     assert again.error_code is ErrorCode.NONE
     assert again.topic_id != created.topic_id
+
+
+@pytest.mark.parametrize("only_checked", [True, False])
+async def test_a_topic_whose_deletion_waits_for_a_broker_is_not_there_to_be_made_again(
+    make_broker: MakeBroker, only_checked: bool
+) -> None:
+    async with asking(make_broker()) as ask:
+        await create(ask, topic("t", -1, -1, assignments=[replicas(0, 1, 99)]))
+        (deleted,) = await delete(ask, "t", timeout_ms=0)
+        assert deleted.error_code is ErrorCode.REQUEST_TIMED_OUT
+        async with asyncio.timeout(20):
+            while (await describe(ask, "t")).error_code is ErrorCode.NONE:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+        (refused,) = await create(ask, topic("t"), validate_only=only_checked)
+        assert refused.error_code is ErrorCode.TOPIC_ALREADY_EXISTS
+        assert refused.error_message == "Topic 't' is marked for deletion."
 
 
 async def test_deleting_what_is_not_there_is_an_error(ask: Ask) -> None:
