@@ -11,8 +11,9 @@ the order in which the members are named they get their ranges.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any, Generic, TypeVar
 
 from kbroker.coordinator.consumer_member import Partitions
 
@@ -20,31 +21,48 @@ Subscriptions = Mapping[str, frozenset[bytes]]
 """member id -> topic ids"""
 PartitionCounts = Mapping[bytes, int]
 """topic id -> number of partitions"""
+Key = TypeVar("Key")
+Value = TypeVar("Value", bound=Any)
 Assignor = Callable[[Subscriptions, PartitionCounts, Mapping[str, Partitions]], dict[str, Partitions]]
 
 
-class Alike:
-    """Members that subscribe to the same topics, the one with the fewest partitions first.
+class Least(Generic[Key, Value]):
+    """Which of some has least, while what each has changes: a change costs the logarithm of how many there are."""
 
-    Of a group most subscribe alike: what is asked for each topic is asked of those who are alike, not of each member.
-    """
-
-    def __init__(self, members: Sequence[str], loads: Mapping[str, int]) -> None:
-        self._loads = loads
-        self._heap = [(loads[member], member) for member in members]
+    def __init__(self, keys: Iterable[Key], value: Callable[[Key], Value]) -> None:
+        self._value = value
+        self._known = {key: value(key) for key in keys}
+        """What the entry of each says. An entry that says something else is one too many."""
+        self._heap = [(known, key) for key, known in self._known.items()]
         heapify(self._heap)
 
-    def poorest(self) -> tuple[int, str]:
-        """Who has the fewest, and how many."""
+    def first(self) -> tuple[Value, Key]:
+        """Return the least, and who has it."""
+        heap = self._heap
         while True:
-            load, member = self._heap[0]
-            if load == self._loads[member]:
-                return load, member
-            heapreplace(self._heap, (self._loads[member], member))  # it has got more since
+            value, key = heap[0]
+            now = self._value(key)
+            if value == now:
+                return value, key
+            if value == self._known[key]:  # it has got more since
+                self._known[key] = now
+                heapreplace(heap, (now, key))
+            else:
+                heappop(heap)
 
-    def lost(self, member: str) -> None:
-        """Note that a member has fewer than before."""
-        heappush(self._heap, (self._loads[member], member))
+    def lost(self, key: Key) -> None:
+        """Note that one has less than before."""
+        now = self._value(key)
+        if now < self._known[key]:
+            self._known[key] = now
+            heappush(self._heap, (now, key))
+
+
+Alike = Least[str, int]
+"""Members that subscribe to the same topics, by how many partitions they have.
+
+Of a group most subscribe alike: what is asked for each topic is asked of those who are alike, not of each member.
+"""
 
 
 def assign_range(
@@ -104,7 +122,7 @@ class _Uniform:
         alike: dict[frozenset[bytes], list[str]] = defaultdict(list)
         for member, topics in subscriptions.items():
             alike[topics].append(member)
-        self._alike = {topics: Alike(members, self._loads) for topics, members in alike.items()}
+        self._alike = {topics: Alike(members, self._loads.__getitem__) for topics, members in alike.items()}
         self._of_member = {member: self._alike[topics] for member, topics in subscriptions.items()}
         takers = {sets: [self._alike[topics] for topics in sets] for sets in dict.fromkeys(subscribed.values())}
         self._takers = {topic: takers[sets] for topic, sets in subscribed.items()}
@@ -141,44 +159,45 @@ class _Uniform:
 
     def _hand_out(self, topic: bytes) -> None:
         """Give each partition to the subscriber that has least."""
-        takers = self._takers[topic]
-        poorest = [(*alike.poorest(), number) for number, alike in enumerate(takers)]
-        heapify(poorest)
+        poorest = self._poorest(topic)
         for partition in sorted(self._unassigned[topic]):
-            _, member, number = poorest[0]
+            (_, member), _ = poorest.first()
             self._give(member, topic, {partition})
-            heapreplace(poorest, (*takers[number].poorest(), number))
+
+    def _poorest(self, topic: bytes) -> Least[int, tuple[int, str]]:
+        """Of those who may get a topic's partitions: by their place in `_takers`."""
+        takers = self._takers[topic]
+        return Least(range(len(takers)), lambda place: takers[place].first())
 
     def _level(self, topic: bytes) -> int:
         """Move partitions of a topic from who has most to who has least while that makes two more equal; how many."""
         moves, loads, takers = 0, self._loads, self._takers[topic]
+        enough = min(alike.first()[0] for alike in takers) + 2
+        if all(loads[member] < enough for member in self._holders[topic]):
+            return 0
         # Loads as they were when they were pushed: one that has changed since is pushed anew.
         richest = [(-loads[member], member) for member in self._holders[topic]]
-        poorest = [(*alike.poorest(), number) for number, alike in enumerate(takers)]
         heapify(richest)
-        heapify(poorest)
+        poorest = self._poorest(topic)
+        places = {alike: place for place, alike in enumerate(takers)}
         ordered: dict[str, list[int]] = {}  # of who gives: none of them gets any, as they had more than who does
         while richest:
             most, giver = richest[0]
-            least, taker, number = poorest[0]
             if -most != loads[giver]:
                 heapreplace(richest, (-loads[giver], giver))
-            elif least != loads[taker]:
-                heapreplace(poorest, (*takers[number].poorest(), number))
-            elif loads[giver] - least < 2:
+                continue
+            (least, taker), _ = poorest.first()
+            if loads[giver] - least < 2:
                 break
-            else:
-                if giver not in ordered:
-                    ordered[giver] = sorted(self._given[giver][topic])
-                partition = ordered[giver].pop()
-                self._take(giver, topic, partition)
-                self._give(taker, topic, {partition})
-                moves += 1
-                alike = self._of_member[giver]
-                if alike.poorest()[1] == giver:  # else they have their entry: with one more for each move it is slow
-                    heappush(poorest, (loads[giver], giver, takers.index(alike)))
-                if giver not in self._holders[topic]:
-                    heappop(richest)
+            if giver not in ordered:
+                ordered[giver] = sorted(self._given[giver][topic])
+            partition = ordered[giver].pop()
+            self._take(giver, topic, partition)
+            self._give(taker, topic, {partition})
+            poorest.lost(places[self._of_member[giver]])
+            moves += 1
+            if giver not in self._holders[topic]:
+                heappop(richest)
         return moves
 
 

@@ -113,3 +113,15 @@ def test_a_second_member_takes_half_of_a_large_topic_at_once() -> None:
     after = assign_uniform(two, {A: 5_000}, before)
     assert time.thread_time() - begun < 0.5
     assert after == {"m0": {A: frozenset(range(2_500))}, "m1": {A: frozenset(range(2_500, 5_000))}}
+
+
+def test_members_whose_subscriptions_differ_share_large_topics_at_once() -> None:
+    subscriptions = {"m0": frozenset({A, B}), "m1": frozenset({A}), "m2": frozenset({A, B})}
+    counts, assigned = {A: 20_000, B: 20_000}, dict[str, Partitions]()
+    begun = time.thread_time()
+    for members in range(1, 4):
+        subscribed = dict(list(subscriptions.items())[:members])
+        assigned = assign_uniform(subscribed, counts, assigned)
+        check(assigned, subscribed, counts)
+    assert time.thread_time() - begun < 1.5
+    assert sorted(map(load, assigned.values())) == [13_333, 13_333, 13_334]
