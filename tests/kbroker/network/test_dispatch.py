@@ -264,7 +264,7 @@ def test_operators_end_hanging_transactions_through_the_clients_listener(
 
 
 def frame_of(request: Message, version: int) -> memoryview:
-    return memoryview(joined(encode_request(request, version, 9, "t"))[4:])
+    return memoryview(joined(encode_request(request, version, 9, "test"))[4:])
 
 
 def metadata_frame(topics: int) -> memoryview:
