@@ -7,10 +7,12 @@ what the controller decided. One event loop owns it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.replication import LEADER_BEING_DELETED, UpdateMetadataRequest
 from kbroker.protocol.primitives import ZERO_UUID
 
@@ -213,6 +215,38 @@ class MetadataCache:
         except TimeoutError:
             return False
         finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    @asynccontextmanager
+    async def while_reached(self, broker_id: int, listener: str) -> AsyncIterator[None]:
+        """What a broker is asked in here is given up once it has left the cluster, or is reached elsewhere.
+
+        One that hangs may never answer. Raises KafkaError BROKER_NOT_AVAILABLE.
+        """
+        address = self.endpoint(broker_id, listener)
+        left = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} has left the cluster, or is elsewhere")
+        if address is None:
+            raise left
+        loop, is_over = asyncio.get_running_loop(), False
+        waiter = _Waiter(lambda cache: cache.endpoint(broker_id, listener) != address, loop.create_future())
+        limit = asyncio.timeout(None)
+
+        def gone(done: asyncio.Future[bool]) -> None:
+            if not is_over:
+                limit.reschedule(loop.time())
+
+        waiter.future.add_done_callback(gone)
+        self._waiters.append(waiter)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if limit.expired():
+                raise left from None
+            raise
+        finally:
+            is_over = True
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -172,6 +173,10 @@ class TransactionVerifier:
     def _address(self, broker_id: int) -> tuple[str, int] | None:
         return self._metadata.endpoint(broker_id, self._listener)
 
+    def while_reached(self, broker_id: int) -> AbstractAsyncContextManager[None]:
+        """What a broker is asked in here is given up once it is gone: another coordinates then."""
+        return self._metadata.while_reached(broker_id, self._listener)
+
     async def connect(self, broker_id: int, setup: SetupTimeout) -> Connection:
         """Open a connection and ask for its versions; raises OSError or KafkaError."""
         address = self._address(broker_id)
@@ -246,6 +251,10 @@ class _Line:
         self._task = None
 
     async def _exchange(self, questions: Sequence[_Question]) -> list[Errors]:
+        async with self._verifier.while_reached(self._broker_id):
+            return await self._ask(questions)
+
+    async def _ask(self, questions: Sequence[_Question]) -> list[Errors]:
         if self._connection is None or self._connection.is_closed:
             self._connection = await self._verifier.connect(self._broker_id, self._setup)
         api = api_of(AddPartitionsToTxnRequest)

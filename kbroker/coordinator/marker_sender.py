@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -264,24 +265,16 @@ class MarkerSender:
         """Where a live broker is reached."""
         return self._metadata.endpoint(broker_id, self._listener)
 
-    async def ask(self, connection: Connection, broker_id: int, request: WriteTxnMarkersRequest) -> object:
-        """Return the answer; None when the broker is gone, or elsewhere: one that hangs may never answer."""
-        address = self.address_of(broker_id)
-        asked = asyncio.ensure_future(self._ask(connection, request))
-        gone = asyncio.ensure_future(
-            self._metadata.wait_for(lambda cache: self.address_of(broker_id) != address, self._timeout_s)
-        )
-        try:
-            await asyncio.wait((asked, gone), return_when=asyncio.FIRST_COMPLETED)
-            return await asked if asked.done() or not gone.result() else None
-        finally:
-            for task in (asked, gone):
-                task.cancel()
+    def while_reached(self, broker_id: int) -> AbstractAsyncContextManager[None]:
+        """What a broker is asked in here is given up once it is gone, or elsewhere."""
+        return self._metadata.while_reached(broker_id, self._listener)
 
-    async def _ask(self, connection: Connection, request: WriteTxnMarkersRequest) -> object:
+    async def ask(self, connection: Connection, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        """Return the answer; raises OSError or KafkaError."""
         if not connection.versions:
             await connection.negotiate(self._timeout_s)
-        return await connection.request(request, timeout=self._timeout_s)
+        answer: WriteTxnMarkersResponse = await connection.request(request, timeout=self._timeout_s)
+        return answer
 
     async def close(self) -> None:
         """Send no more."""
@@ -341,8 +334,6 @@ class _Queue:
     async def _send(self, items: list[Item]) -> None:
         try:
             answer = await self._ask(_request(items))
-            if not isinstance(answer, WriteTxnMarkersResponse):
-                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "it left the cluster")
             if not self._is_heard:
                 log.info("broker %d takes markers again", self._broker_id)
             self._is_heard = True
@@ -360,15 +351,15 @@ class _Queue:
             self._sender.settle(ending, key, error_code)
             await turn.end_if_over()
 
-    async def _ask(self, request: WriteTxnMarkersRequest) -> object:
-        address = self._sender.address_of(self._broker_id)
-        if address is None:
-            return None
-        if self._connection is None or self._connection.is_closed or self._address != address:
-            await self.disconnect()
-            self._connection = await self._setup.connect(address, client_id=self._client_id)
-            self._address = address
-        return await self._sender.ask(self._connection, self._broker_id, request)
+    async def _ask(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        async with self._sender.while_reached(self._broker_id):
+            address = self._sender.address_of(self._broker_id)
+            assert address is not None
+            if self._connection is None or self._connection.is_closed or self._address != address:
+                await self.disconnect()
+                self._connection = await self._setup.connect(address, client_id=self._client_id)
+                self._address = address
+            return await self._sender.ask(self._connection, request)
 
     async def disconnect(self) -> None:
         """Close the connection, if there is one."""

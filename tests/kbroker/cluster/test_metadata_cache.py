@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.messages.replication import LEADER_BEING_DELETED
 from kbroker.protocol.messages.replication import UpdateMetadataRequest as Update
 from kbroker.protocol.primitives import ZERO_UUID
@@ -106,6 +107,46 @@ async def test_waiting_ends_with_the_update_that_was_waited_for() -> None:
     cache.update(update(0))
     assert await asyncio.wait_for(waiting, 20)
     assert not await cache.wait_for(lambda known: False, 0.01)
+    assert cache._waiters == []
+
+
+async def test_what_a_broker_is_asked_is_given_up_once_it_is_gone_or_elsewhere() -> None:
+    cache = MetadataCache()
+    cache.update(update(0))
+    answer = asyncio.get_running_loop().create_future()
+
+    async def ask() -> Any:
+        async with cache.while_reached(1, "PLAINTEXT"):
+            return await asyncio.shield(answer)
+
+    asking = [asyncio.create_task(ask()) for _ in range(2)]
+    await asyncio.sleep(0)
+    cache.update(update(1, leader=2))
+    answer.set_result("answer")
+    assert await asking[0] == "answer"
+    assert await asking[1] == "answer"
+    answer = asyncio.get_running_loop().create_future()
+    asking = [asyncio.create_task(ask()) for _ in range(2)]
+    await asyncio.sleep(0)
+    asking[0].cancel()
+    gone = update(1)
+    gone.live_brokers = []
+    cache.update(gone)
+    with pytest.raises(asyncio.CancelledError):
+        await asking[0]
+    with pytest.raises(KafkaError, match="broker 1 has left the cluster"):
+        await asking[1]
+    with pytest.raises(KafkaError, match="broker 1 has left the cluster"):
+        await ask()
+    assert cache._waiters == []
+
+
+async def test_a_time_out_of_what_a_broker_is_asked_is_told_as_it_is() -> None:
+    cache = MetadataCache()
+    cache.update(update(0))
+    with pytest.raises(TimeoutError):
+        async with cache.while_reached(1, "PLAINTEXT"):
+            raise TimeoutError
     assert cache._waiters == []
 
 

@@ -382,6 +382,22 @@ async def test_who_waits_when_the_broker_stops_is_told_that_nothing_is_known(ver
     assert [*await asyncio.gather(first, second)] == [dict.fromkeys(BOTH, ErrorCode.NETWORK_EXCEPTION)] * 2
 
 
+async def test_a_coordinator_that_hangs_is_waited_for_no_longer_than_it_is_in_the_cluster(verified: Verified) -> None:
+    verified.coordinator.lets_go.clear()
+    first = asyncio.ensure_future(verified.ask())
+    await verified.until_asked()
+    second = asyncio.ensure_future(verified.ask(Transaction("other", 1, 0)))
+    await asyncio.sleep(0)
+    gone = told(verified.coordinator.port, leader=3)
+    gone.live_brokers = []
+    verified.metadata.update(gone)
+    async with asyncio.timeout(2):
+        assert [*await asyncio.gather(first, second)] == [dict.fromkeys(BOTH, ErrorCode.NETWORK_EXCEPTION)] * 2
+    verified.coordinator.lets_go.set()
+    verified.metadata.update(told(verified.coordinator.port))
+    assert await verified.ask() == {}
+
+
 async def test_what_an_answer_does_not_name_is_not_verified(verified: Verified) -> None:
     async def nothing(request: AddPartitionsToTxnRequest) -> Response:
         return Response(error_code=ErrorCode.NONE, results_by_transaction=[])
