@@ -21,6 +21,11 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 log = logging.getLogger(__name__)
+_of_views = log.getChild("views")
+_of_views.setLevel(logging.ERROR)
+"""What goes wrong in them; instead of uvicorn's, which has a line for each request that is no HTTP, or wants another
+protocol: strangers send them.
+"""
 
 REQUEST_S = 10.0
 TAKE_S = 120.0
@@ -90,6 +95,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
+        self.logger = _of_views
         self._wait()
 
     def data_received(self, data: bytes) -> None:

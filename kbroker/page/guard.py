@@ -150,10 +150,13 @@ class Guard:
     async def _take_form(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read a form, hold it against its origin and its token, and hand it on."""
         headers = Headers(scope=scope)
-        body = await _body(receive, MAX_LOGIN_BYTES if scope["path"] == "/login" else MAX_FORM_BYTES)
+        is_login = scope["path"] == "/login"
+        body = await _body(receive, MAX_LOGIN_BYTES if is_login else MAX_FORM_BYTES)
         fields = None if body is None else _fields(body)
         if fields is None:
-            await PlainTextResponse("the form is too large", 413)(scope, receive, send)
+            # What strangers go on to send is not read to its end, as is what a browser must have sent to hear of this.
+            end = {"connection": "close"} if is_login else None
+            await PlainTextResponse("the form is too large", 413, end)(scope, receive, send)
             return
         origin = headers.get("origin") or headers.get("referer", "")
         is_urlencoded = headers.get("content-type", "").startswith("application/x-www-form-urlencoded")

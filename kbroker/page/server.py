@@ -53,6 +53,7 @@ def server_of(options: PageOptions) -> uvicorn.Server:
     config = uvicorn.Config(
         build_app(options),
         http=Connection,
+        ws="none",  # whatever else is installed: no view speaks it, and it is not told of who comes in
         loop="asyncio",  # another one would not accept by the listener
         backlog=BACKLOG,
         log_level="warning",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,6 +17,7 @@ from kbroker.page import connections
 from kbroker.page.connections import Connection, Listener
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+UPGRADE = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade, close\r\nUpgrade: h2c\r\n\r\n"
 LIMIT_S = 20
 REQUEST_S = 0.03
 
@@ -141,3 +143,22 @@ async def test_one_address_holds_not_all_places(
             async with asyncio.timeout(LIMIT_S):
                 while await is_turned_away(connect("127.0.0.1")):  # noqa: ASYNC110 - the system tells nobody
                     await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("request_bytes", [b"\0\1\r\n\r\n", UPGRADE])
+async def test_what_strangers_ask_for_fills_no_log(
+    request_bytes: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving() as port:
+        monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)  # its making of a server has set it
+        assert await ended(port, request_bytes)
+    assert not caplog.messages
+
+
+async def test_what_goes_wrong_in_a_view_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(scope: Any, receive: Any, send: Any) -> None:
+        raise ArithmeticError
+
+    async with serving(fail) as port:
+        assert await ended(port, GET)
+    assert "Exception in ASGI application" in caplog.text
