@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -265,16 +264,15 @@ class MarkerSender:
         """Where a live broker is reached."""
         return self._metadata.endpoint(broker_id, self._listener)
 
-    def while_reached(self, broker_id: int) -> AbstractAsyncContextManager[None]:
-        """What a broker is asked in here is given up once it is gone, or elsewhere."""
-        return self._metadata.while_reached(broker_id, self._listener)
-
-    async def ask(self, connection: Connection, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        """Return the answer; raises OSError or KafkaError."""
-        if not connection.versions:
-            await connection.negotiate(self._timeout_s)
-        answer: WriteTxnMarkersResponse = await connection.request(request, timeout=self._timeout_s)
-        return answer
+    async def ask(
+        self, connection: Connection, broker_id: int, request: WriteTxnMarkersRequest
+    ) -> WriteTxnMarkersResponse:
+        """Return the answer; raises OSError, and KafkaError, also when the broker is gone, or elsewhere."""
+        async with self._metadata.while_reached(broker_id, self._listener):
+            if not connection.versions:
+                await connection.negotiate(self._timeout_s)
+            answer: WriteTxnMarkersResponse = await connection.request(request, timeout=self._timeout_s)
+            return answer
 
     async def close(self) -> None:
         """Send no more."""
@@ -352,14 +350,14 @@ class _Queue:
             await turn.end_if_over()
 
     async def _ask(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        async with self._sender.while_reached(self._broker_id):
-            address = self._sender.address_of(self._broker_id)
-            assert address is not None
-            if self._connection is None or self._connection.is_closed or self._address != address:
-                await self.disconnect()
-                self._connection = await self._setup.connect(address, client_id=self._client_id)
-                self._address = address
-            return await self._sender.ask(self._connection, request)
+        address = self._sender.address_of(self._broker_id)
+        if address is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "it left the cluster")
+        if self._connection is None or self._connection.is_closed or self._address != address:
+            await self.disconnect()
+            self._connection = await self._setup.connect(address, client_id=self._client_id)
+            self._address = address
+        return await self._sender.ask(self._connection, self._broker_id, request)
 
     async def disconnect(self) -> None:
         """Close the connection, if there is one."""
