@@ -79,6 +79,8 @@ class ChangeNotifications(Generic[Change]):
                 await answer
         except ZooKeeperError:
             raise
+        except MalformedZnode as error:  # somebody wrote it by hand
+            log.error("the change at %s is not followed, what was known before goes on: %s", path, error)
         except Exception:
             log.exception("the change at %s could not be followed", path)
 

@@ -76,6 +76,22 @@ async def test_a_change_that_nobody_can_follow_does_not_hold_up_those_behind_it(
     assert sum("could not be followed" in line for line in caplog.messages) == 1
 
 
+async def test_a_change_of_what_nobody_can_read_is_said_in_a_line(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = await connect()
+    await session.create(PATH, None)
+
+    async def take(change: str) -> None:
+        raise MalformedZnode("/config/topics/t does not hold JSON")
+
+    await session.create(f"{PATH}/c_", b"bad", sequential=True)
+    await ChangeNotifications(session, PATH, decode, take).watch()
+    (line,) = [record for record in caplog.records if "is not followed" in record.message]
+    assert "/config/topics/t does not hold JSON" in line.message
+    assert line.exc_info is None
+
+
 async def test_old_changes_are_removed(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await connect()
     await session.create(PATH, None)
