@@ -22,6 +22,7 @@ from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, chosen, portions
 from kbroker.controller.state import ControllerState, Replica, ReplicaStatus
 from kbroker.controller.topic_deletion import TopicDeletion
 from kbroker.controller.transitions import Transitions
+from kbroker.controller.wording import few
 from kbroker.controller.znode_operations import TooLarge
 from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -336,8 +337,11 @@ class Reassignment:
         """/admin/reassign_partitions: begin all that can be; those refused or done leave the node."""
         self.legacy = dict(targets)
         refused = yield from self.ask(targets)
+        reasons: dict[str, list[TopicPartition]] = {}
         for partition, refusal in refused.items():
-            log.error("reassignment of %s refused: %s", partition, refusal.message)
+            reasons.setdefault(refusal.message, []).append(partition)
+        for reason, of_them in reasons.items():
+            log.error("reassignment of %s refused: %s", few(of_them), reason)
         finished = [each for each in targets if each in refused or each not in self.do.state.reassigning]
         yield from self.forget_legacy(finished, always=not targets)
 

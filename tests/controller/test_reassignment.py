@@ -274,3 +274,11 @@ def test_what_is_refused_is_freed_without_the_garbage_collector() -> None:
     finally:
         gc.enable()
     assert left < 25, "those of others may come and go"
+
+
+def test_moves_in_the_legacy_node_that_are_refused_alike_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    play = moving([3, 2])
+    targets: dict[TopicPartition, tuple[int, ...]] = {TopicPartition("t", number): (1,) for number in range(1, 101)}
+    play.tell(events.LegacyReassignmentsFound(targets))
+    refused = [line for line in caplog.messages if "refused" in line]
+    assert refused == ["reassignment of t-1, t-2, t-3 and 97 more refused: The partition does not exist."]
