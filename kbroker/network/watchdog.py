@@ -115,14 +115,18 @@ class Watchdog:
                 sleep(IDLE_PAUSE_S)
                 continue
             if since and monotonic() - since > SUSPICIOUS_S:
-                frame = sys._current_frames().get(self._loop_thread)
-                if frame is not None and selector.busy_since == since:
-                    self._seen[since] = culprit(frame)
+                self._look(since)
             while selector.stalls:
                 self._count(selector.stalls.popleft())
             self._seen = {begun: who for begun, who in self._seen.items() if begun == since}
             self._tell()
             sleep(BUSY_PAUSE_S)
+
+    def _look(self, since: float) -> None:
+        """See who is at work in a turn, and let go of the stack at once: it holds all that those work with."""
+        frame = sys._current_frames().get(self._loop_thread)
+        if frame is not None and self.selector.busy_since == since:
+            self._seen[since] = culprit(frame)
 
     def _count(self, turn: Turn) -> None:
         name, where = self._seen.get(turn.begun, (UNSEEN, ""))

@@ -5,6 +5,7 @@ import logging
 import struct
 import threading
 import time
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,3 +123,19 @@ def test_stalls_one_after_the_other_make_a_line_now_and_then(
 
 def test_a_stack_without_our_code_is_said_to_be_unseen() -> None:
     assert culprit(None) == (UNSEEN, "")
+
+
+def test_what_held_the_loop_up_is_let_go_of() -> None:
+    class Large:
+        pass
+
+    held: list[weakref.ref[Large]] = []
+    is_gone: list[bool] = []
+
+    def work() -> None:
+        large = Large()
+        held.append(weakref.ref(large))
+        hold_up()
+
+    watched(work, lambda: is_gone.append(held[0]() is None))
+    assert is_gone == [True]
