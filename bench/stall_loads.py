@@ -51,6 +51,7 @@ from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.configs import IncrementalAlterConfigsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.groups import (
+    ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
     FindCoordinatorRequest,
 )
@@ -65,7 +66,7 @@ WIDE_PARTITIONS = 2_000
 PLAIN, SLOW_SYNCS, SLOW_READS = "", "one sync in 20 takes 200 ms", "256 KiB from the disk take 20 ms"
 
 Step = Callable[[System, float], None]
-Run = Callable[[System, float, float], None]
+Run = Callable[[System, float, float], object]
 
 
 @dataclass(frozen=True)
@@ -361,16 +362,39 @@ def joining(system: System, scale: float, until: float) -> None:
     asyncio.run(form())
 
 
-def subscribing(system: System, scale: float, until: float) -> None:
+def subscribers(group: str, topics: list[str], members: int) -> list[bytes]:
+    """The first heartbeats of members of the newer protocol."""
+    common: dict[str, Any] = {"member_epoch": 0, "rebalance_timeout_ms": 10_000, "subscribed_topic_names": topics}
+    common |= {"group_id": group, "topic_partitions": []}
+    return [framed(ConsumerGroupHeartbeatRequest(member_id=str(each), **common), 1) for each in range(members)]
+
+
+def subscribing(system: System, scale: float, until: float) -> str:
     """Let four hundred members join a group of the newer protocol, all of which want two thousand topics."""
     ask(system.port, FindCoordinatorRequest(key="subscribing", key_type=0), 3)
-    names = [f"t-{each}" for each in range(count(2000, scale))]
-    common: dict[str, Any] = {"member_epoch": 0, "rebalance_timeout_ms": 10_000, "subscribed_topic_names": names}
-    common |= {"group_id": f"subscribing-{time.monotonic_ns()}", "topic_partitions": []}
-    joins = [
-        framed(ConsumerGroupHeartbeatRequest(member_id=str(each), **common), 1) for each in range(count(400, scale))
-    ]
+    group = f"subscribing-{time.monotonic_ns()}"
+    joins = subscribers(group, [f"t-{each}" for each in range(count(2000, scale))], count(400, scale))
     Pump(system.port, [b"".join(joins[first::20]) for first in range(20)], times=len(joins)).run(until)
+    return group
+
+
+def described(system: System, scale: float, until: float) -> None:
+    """Let four ask again and again for all that is known of such a group."""
+    group = subscribing(system, scale, until)
+    wanted = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    Pump(system.port, [framed(wanted, 0)] * 4, in_flight=1).run(until)
+
+
+def make_large(system: System, scale: float) -> None:
+    """One topic of very many partitions."""
+    create(system, ["large"], count(10_000, scale))
+
+
+def sharing(system: System, scale: float, until: float) -> None:
+    """Let three members share it, one after the other."""
+    ask(system.port, FindCoordinatorRequest(key="sharing", key_type=0), 3)
+    for heartbeat in subscribers(f"sharing-{time.monotonic_ns()}", ["large"], 3):
+        Pump(system.port, [heartbeat], in_flight=1, times=1).run(until)
 
 
 # -- small requests for many partitions, from many connections ----------------------------------------------------
@@ -476,6 +500,8 @@ LOADS = (
     Load("a roll with 100,000 producer ids", rolling, make_rolling),
     Load("a group of 1,000 members joins", joining),
     Load("400 members of 2,000 topics join", subscribing, on_kafka=False),
+    Load("a group of 400 members of 2,000 topics is described", described, on_kafka=False),
+    Load("members of a topic of 10,000 partitions join", sharing, make_large, on_kafka=False),
     Load("Metadata of 10,000 topics, 1,000 times", all_topics, make_many),
     Load("retention of 10,000 partitions is due", retention_due),
     Load("Produce of 500 batches on 50 connections", wide_producers, make_wide),
