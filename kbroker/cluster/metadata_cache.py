@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -207,13 +207,20 @@ class MetadataCache:
             return True
         if timeout <= 0:
             return False
+        with self._waiting(predicate) as holds:
+            try:
+                async with asyncio.timeout(timeout):
+                    return await holds
+            except TimeoutError:
+                return False
+
+    @contextmanager
+    def _waiting(self, predicate: Callable[[MetadataCache], bool]) -> Iterator[asyncio.Future[bool]]:
+        """Give what is done with the first update after which the predicate holds."""
         waiter = _Waiter(predicate, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         try:
-            async with asyncio.timeout(timeout):
-                return await waiter.future
-        except TimeoutError:
-            return False
+            yield waiter.future
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
@@ -228,27 +235,23 @@ class MetadataCache:
         left = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} has left the cluster, or is elsewhere")
         if address is None:
             raise left
-        loop, is_over = asyncio.get_running_loop(), False
-        waiter = _Waiter(lambda cache: cache.endpoint(broker_id, listener) != address, loop.create_future())
-        limit = asyncio.timeout(None)
+        limit, is_over = asyncio.timeout(None), False
 
         def gone(done: asyncio.Future[bool]) -> None:
             if not is_over:
-                limit.reschedule(loop.time())
+                limit.reschedule(asyncio.get_running_loop().time())
 
-        waiter.future.add_done_callback(gone)
-        self._waiters.append(waiter)
-        try:
-            async with limit:
-                yield
-        except TimeoutError:
-            if limit.expired():
-                raise left from None
-            raise
-        finally:
-            is_over = True
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
+        with self._waiting(lambda cache: cache.endpoint(broker_id, listener) != address) as moved:
+            moved.add_done_callback(gone)
+            try:
+                async with limit:
+                    yield
+            except TimeoutError:
+                if limit.expired():
+                    raise left from None
+                raise
+            finally:
+                is_over = True
 
     async def hear_of_topics(self, timeout: float) -> None:
         """Until the controller has told of topics, or for `timeout` seconds, nobody hears that there are none."""

@@ -371,28 +371,30 @@ async def test_a_producer_with_another_id_is_not_judged_by_the_epoch_of_the_one_
     assert await other == {}
 
 
-async def test_who_waits_when_the_broker_stops_is_told_that_nothing_is_known(verified: Verified) -> None:
+async def one_asks_and_one_waits(verified: Verified) -> asyncio.Future[tuple[Errors, Errors]]:
+    """The coordinator lets neither go."""
     verified.coordinator.lets_go.clear()
     first = asyncio.ensure_future(verified.ask())
     await verified.until_asked()
     second = asyncio.ensure_future(verified.ask(Transaction("other", 1, 0)))
     await asyncio.sleep(0)
+    return asyncio.gather(first, second)
+
+
+async def test_who_waits_when_the_broker_stops_is_told_that_nothing_is_known(verified: Verified) -> None:
+    waiting = await one_asks_and_one_waits(verified)
     await verified.verifier.close()
     verified.coordinator.lets_go.set()
-    assert [*await asyncio.gather(first, second)] == [dict.fromkeys(BOTH, ErrorCode.NETWORK_EXCEPTION)] * 2
+    assert [*await waiting] == [dict.fromkeys(BOTH, ErrorCode.NETWORK_EXCEPTION)] * 2
 
 
 async def test_a_coordinator_that_hangs_is_waited_for_no_longer_than_it_is_in_the_cluster(verified: Verified) -> None:
-    verified.coordinator.lets_go.clear()
-    first = asyncio.ensure_future(verified.ask())
-    await verified.until_asked()
-    second = asyncio.ensure_future(verified.ask(Transaction("other", 1, 0)))
-    await asyncio.sleep(0)
+    waiting = await one_asks_and_one_waits(verified)
     gone = told(verified.coordinator.port, leader=3)
     gone.live_brokers = []
     verified.metadata.update(gone)
     async with asyncio.timeout(2):
-        assert [*await asyncio.gather(first, second)] == [dict.fromkeys(BOTH, ErrorCode.NETWORK_EXCEPTION)] * 2
+        assert [*await waiting] == [dict.fromkeys(BOTH, ErrorCode.NETWORK_EXCEPTION)] * 2
     verified.coordinator.lets_go.set()
     verified.metadata.update(told(verified.coordinator.port))
     assert await verified.ask() == {}
