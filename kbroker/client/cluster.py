@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from kbroker.client.client_config import NEW_TOPIC_S, ClientConfig
 from kbroker.client.closing import Closing
 from kbroker.client.connection import Connection
-from kbroker.client.errors import AFTER_FORK, ClientClosed, LoginFailed, NotConnected, TimedOut, error_for
+from kbroker.client.errors import AFTER_FORK, KNOWS_NOBODY, ClientClosed, LoginFailed, NotConnected, TimedOut, error_for
 from kbroker.client.metadata import ClusterMetadata, TopicMetadata
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.records.buffers import BufferPool
 
 if TYPE_CHECKING:
@@ -203,13 +203,7 @@ class Cluster:
             if names is not None:
                 wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create)
-            # A broker that is cut off from the others goes on telling what was, and has nothing else to do.
-            connection = self._asked = await self.any_connection(besides=self._asked)
-            timeout = self.config.request_timeout_ms / 1000
-            answer = await connection.request(request, timeout=timeout)
-            if self.follows_features:
-                await connection.negotiate(timeout)
-                self._learn_features(connection)
+            answer = await self._ask_for_metadata(request)
             answered = self.metadata.update(answer, self.metadata.updated_at if alone else self._loop.time())
             if topics is None:
                 self.metadata.forget(self.metadata.topics.keys() - answered.keys())
@@ -218,6 +212,23 @@ class Cluster:
         for listener in self.refreshed:
             listener()
         return answered
+
+    async def _ask_for_metadata(self, request: MetadataRequest) -> MetadataResponse:
+        """Ask until a broker answers that knows the cluster.
+
+        One that has just started knows of no broker, itself neither, and of no topic, until the controller told it.
+        """
+        timeout = self.config.request_timeout_ms / 1000
+        async for _ in self.attempts(self.config.request_timeout_ms):
+            # A broker that is cut off from the others goes on telling what was, and has nothing else to do.
+            connection = self._asked = await self.any_connection(besides=self._asked)
+            answer: MetadataResponse = await connection.request(request, timeout=timeout)
+            if answer.brokers:
+                if self.follows_features:
+                    await connection.negotiate(timeout)
+                    self._learn_features(connection)
+                return answer
+        raise NotConnected(f"{connection.address}: {KNOWS_NOBODY}")
 
     def note_failure(self, error: Exception) -> None:
         """Metadata could not be had, and will be asked for again: the first failure of several is a warning."""

@@ -173,4 +173,5 @@ class DeserializationError(ClientError, ValueError):
         return DeserializationError, (self.topic, self.partition, self.offset, self.part, self.reason)
 
 
+KNOWS_NOBODY = "it knows of no broker, itself neither: it has just started, or there is no controller"
 AFTER_FORK = "this client was made before a fork: make another one in the child process"

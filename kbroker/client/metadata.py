@@ -68,8 +68,7 @@ class ClusterMetadata:
 
         A topic keeps the partitions that it has had: one that is made anew has another id.
         """
-        if answer.brokers:
-            self.nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in answer.brokers}
+        self.nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in answer.brokers}
         self.controller_id = answer.controller_id
         self.cluster_id = answer.cluster_id
         self.updated_at = now

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.client.client_config import NEW_TOPIC_S, ConsumerConfig
-from kbroker.client.errors import NotConnected, NotLeaderOrFollowerError, error_for
+from kbroker.client.errors import KNOWS_NOBODY, NotConnected, NotLeaderOrFollowerError, error_for
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.grouping import Key, by_topic
@@ -374,6 +374,8 @@ class PlainCluster:
 
         def ask(connection: PlainConnection) -> Any:
             answer = connection.request(request)
+            if not answer.brokers:
+                raise NotConnected(f"{connection.address}: {KNOWS_NOBODY}")
             if names:
                 self._refuse_older(answer, connection.address)
             return answer

@@ -1,14 +1,17 @@
 import asyncio
 import logging
 import socket
+from typing import Any
 
 import pytest
 
 from kbroker.client.client_config import AdminConfig
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import ClientClosed
+from kbroker.client.connection import Connection
+from kbroker.client.errors import ClientClosed, NotConnected
 from kbroker.dev.broker_process import BrokerProcess
-from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kbroker.protocol.schema import Message
 from tests.fixtures.brokers import MakeCluster
 
 
@@ -108,4 +111,30 @@ async def test_metadata_that_cannot_be_had_are_a_warning_once_until_they_can(
     await cluster.refresh(None)
     cluster.note_failure(OSError("away"))
     assert caplog.records[-1].levelname == "WARNING"
+    await cluster.close()
+
+
+@pytest.mark.parametrize("learns", [True, False])
+async def test_a_broker_that_knows_nobody_is_not_believed_that_there_is_no_topic(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch, learns: bool
+) -> None:
+    """One of Kafka's that has just started answers before the controller has told it of brokers and topics."""
+    own, asked = Connection.request, 0
+
+    async def request(self: Connection, message: Message, *how: Any, **more: Any) -> Any:
+        nonlocal asked
+        asked += isinstance(message, MetadataRequest)
+        if isinstance(message, MetadataRequest) and (asked <= 2 or not learns):
+            return MetadataResponse(brokers=[], topics=[])
+        return await own(self, message, *how, **more)
+
+    monkeypatch.setattr(Connection, "request", request)
+    limit_ms = 60_000 if learns else 200
+    cluster = Cluster(AdminConfig.read({"bootstrap": bootstrap, "request_timeout_ms": limit_ms}))
+    if learns:
+        assert topic in await cluster.refresh(None)
+        assert asked == 3
+    else:
+        with pytest.raises(NotConnected, match=rf"{bootstrap}: it knows of no broker"):
+            await cluster.refresh(None)
     await cluster.close()

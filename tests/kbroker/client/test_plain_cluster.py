@@ -15,8 +15,9 @@ from kbroker.client.plain_connection import PlainConnection
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.log_dirs import DescribeLogDirsResponse
-from kbroker.protocol.messages.metadata import MetadataResponse
+from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.messages.offsets import EARLIEST, LATEST
+from kbroker.protocol.schema import Message
 from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.kbroker.client.topics import create_topic, produce_values
 
@@ -53,6 +54,30 @@ def test_no_broker_there_names_every_address_tried() -> None:
     cluster = PlainCluster("127.0.0.1:1,127.0.0.1:2", retry_for=0)
     with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
         cluster.partitions(["t"])
+
+
+def test_a_broker_that_knows_nobody_is_not_believed_that_there_is_no_topic(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of Kafka's that has just started answers before the controller has told it of brokers and topics."""
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    knows_nobody = MetadataResponse(brokers=[], topics=[])
+    answers = [knows_nobody, knows_nobody]
+    own = PlainConnection.request
+
+    def request(self: PlainConnection, message: Message, *how: Any) -> Any:
+        return answers.pop() if answers and isinstance(message, MetadataRequest) else own(self, message, *how)
+
+    monkeypatch.setattr(PlainConnection, "request", request)
+    with PlainCluster(broker.bootstrap, retry_for=60) as cluster:
+        assert cluster.partitions([topic_name]) == {(topic_name, 0)}
+        assert not answers
+    answers.append(knows_nobody)
+    with (
+        PlainCluster(broker.bootstrap, retry_for=0) as cluster,
+        pytest.raises(ConnectionError, match=rf"{broker.bootstrap}: it knows of no broker"),
+    ):
+        cluster.partitions([topic_name])
 
 
 @pytest.mark.slow
