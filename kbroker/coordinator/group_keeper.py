@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from kbroker.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
+SAME_MS = 1_000
+"""Clocks told in whole milliseconds are one more or less apart at each look; what was told once keeps its time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +97,8 @@ class GroupKeeper:
         )
         self.counts = GroupCounts()
         self._stories = GroupStories(config.group_history_size)
+        self._behind_ms = 0
+        """How far the coordinator's clock was behind the wall's when that was last set."""
         self._maker = GroupMaker(self.settings, consumer_settings, replicas.metadata, self._stories)
         self._groups: dict[str, AnyGroup] = {}
         """Of all owned partitions."""
@@ -175,7 +179,10 @@ class GroupKeeper:
 
     def history(self, group_id: str) -> tuple[list[Rebalance], int]:
         """Return what this broker tells of a group's rebalances, and how far its clock is behind the wall's."""
-        return self._stories.told(group_id), self._replicas.clock() - self._clock()
+        behind_ms = self._replicas.clock() - self._clock()
+        if abs(behind_ms - self._behind_ms) > SAME_MS:
+            self._behind_ms = behind_ms
+        return self._stories.told(group_id), self._behind_ms
 
     def _find(self, group_id: str, empty_is_valid: bool = False) -> tuple[AnyGroup | None, ErrorCode]:
         """Return the group if it is here; the error is NONE when this broker would have it if it existed."""

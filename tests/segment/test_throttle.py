@@ -35,7 +35,8 @@ def test_threads_share_the_rate() -> None:
         thread.start()
     for thread in threads:
         thread.join(timeout=30)
-    assert time.monotonic() - begun >= 0.29
+    # One that begins late, with less than the slack to wait, does not.
+    assert time.monotonic() - begun >= 0.19
 
 
 def test_who_stops_does_not_wait() -> None:

@@ -164,3 +164,22 @@ async def test_of_members_that_are_assigned_much_one_is_heard_in_a_turn_of_the_l
     topics["wide"] = replace(next(iter(topics.values())), name="wide", partitions=wide)
     assert await turns_of(frozenset({"wide", "t"})) == 5
     assert await turns_of(frozenset(f"t{number}" for number in range(MUCH + 1))) == 5
+
+
+async def test_a_rebalance_is_told_with_the_same_time_until_the_clock_on_the_wall_is_set(
+    coordinated: Coordinated,
+) -> None:
+    await coordinated.lead()
+    await settled(coordinated.groups.consumer_heartbeat("g", joining("a")))
+
+    def told_at() -> int:
+        rebalances, behind_ms = coordinated.groups.history("g")
+        return rebalances[0].began_at + behind_ms
+
+    began = coordinated.now
+    assert told_at() == began
+    coordinated.ahead_ms = 3_600_000
+    assert told_at() == began + 3_600_000
+    for off_ms in (1, -1, 0):
+        coordinated.ahead_ms = 3_600_000 + off_ms
+        assert told_at() == began + 3_600_000

@@ -486,7 +486,7 @@ async def test_many_transactions_are_ended_without_holding_up_the_loop(
             while any(each.state is not expected for each in coordinated.transactions.transactions()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
-    assert await longest_turn(end_all()) < LONGEST_S
+    assert await longest_turn(end_all()) < 2 * LONGEST_S, "in one turn it would take a quarter of a second"
     partition_log = coordinated.played.logs.get(TOPIC, 0)
     assert partition_log is not None
     assert partition_log.log_end_offset == number
