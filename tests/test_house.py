@@ -127,6 +127,7 @@ def test_every_module_has_a_test_file_in_the_same_place() -> None:
     assert not missing, "\n".join(missing)
 
 
+@pytest.mark.slow
 def test_every_module_says_its_job_in_a_docstring() -> None:
     named = (path for path in all_code() if not is_in(path, "tests"))
     silent = [str(path) for path in named if line_count(path) and not ast.get_docstring(tree(path))]
@@ -138,6 +139,7 @@ def test_no_file_is_longer_than_600_lines() -> None:
     assert not long, "\n".join(long)
 
 
+@pytest.mark.slow
 def test_no_function_is_longer_than_70_lines() -> None:
     long = []
     for path in all_code():
@@ -209,6 +211,7 @@ def test_a_tests_name_is_a_sentence() -> None:
     assert not short, "\n".join(short)
 
 
+@pytest.mark.slow
 def test_pages_that_code_names_can_be_read_by_who_has_the_repository() -> None:
     """Tests may write pages of their own."""
     made = {path.name for folder in (ROOT, ROOT / "docs") for path in folder.glob("*.md")}

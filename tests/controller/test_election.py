@@ -81,6 +81,7 @@ def test_a_controlled_shutdown_leaves_the_isr_to_those_who_stay() -> None:
     assert hold(Strategy.CONTROLLED_SHUTDOWN, alone, set(), serving={1}, shutting_down={1}) is None
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(Strategy),
     st.permutations((1, 2, 3, 4)),

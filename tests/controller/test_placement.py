@@ -71,6 +71,7 @@ def test_what_cannot_be_placed_is_refused(
     assert refused.value.code is code
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.integers(0, 40), st.sampled_from("abc"), min_size=1, max_size=9),
     st.integers(1, 60),

@@ -262,6 +262,7 @@ def test_a_partition_online_without_a_leader_is_found_by_the_check() -> None:
         play.machine.state.check()
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_freed_without_the_garbage_collector() -> None:
     """Which looks for circles of errors and their tracebacks once a minute: thousands may be refused in a request."""
     play = moving([3, 2])

@@ -78,6 +78,7 @@ def test_a_topic_is_written_in_version_three_and_lists_only_moving_partitions() 
     assert znodes.decode_topic("t", b'{"version":1,"partitions":{"0":[1]}}').topic_id is None
 
 
+@pytest.mark.slow
 @given(
     st.builds(
         PartitionState,

@@ -137,6 +137,7 @@ def without_zero(value: Any) -> Any:
     return None if value == primitives.ZERO_UUID else value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message_type", MESSAGES, ids=lambda message_type: message_type.__name__)
 def test_a_message_has_kios_bytes_and_values_in_every_version(message_type: type[Message]) -> None:
     rng = random.Random(message_type.__name__)

@@ -440,6 +440,7 @@ class Unsynced(Files):
         pass
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     operations=st.lists(operation, max_size=40),

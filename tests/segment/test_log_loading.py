@@ -93,6 +93,7 @@ def _threads_that_open(folder: Path, wait_s: float) -> int:
     return len(files.threads)
 
 
+@pytest.mark.slow
 def test_more_threads_open_logs_once_one_has_waited_for_the_disk(tmp_path: Path) -> None:
     assert _threads_that_open(tmp_path, wait_s=0.002) > 1
 

@@ -223,6 +223,7 @@ def test_the_clean_marker_is_kafkas(tmp_path: Path) -> None:
     assert json.loads((tmp_path / ".kafka_cleanshutdown").read_text()) == {"version": 0, "brokerEpoch": -1}
 
 
+@pytest.mark.slow
 def test_what_waits_in_memory_is_written_every_second_but_more_seldom_with_thousands_of_logs(tmp_path: Path) -> None:
     clock = Clock()
     manager = start(tmp_path, clock=clock)

@@ -13,7 +13,7 @@ from tests.spark.test_read import PARTITIONS, ROWS, create, send
 
 pytest.importorskip("grpc")
 pytest.importorskip("pyarrow")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("spark_flags")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("spark_home")]
 JOB = Path(__file__).with_name("connect_job.py")
 LIMIT_S = 500
 
@@ -25,7 +25,7 @@ def test_topics_are_read_streamed_and_written_through_connect(
     create(broker, f"{topic_name}-copy")
     send(broker, topic_name)
     arguments = [sys.executable, str(JOB), broker.bootstrap, topic_name, str(tmp_path / "checkpoint")]
-    environment = {name: text for name, text in os.environ.items() if name not in ("SPARK_REMOTE", "SPARK_HOME")}
+    environment = {name: text for name, text in os.environ.items() if name != "SPARK_REMOTE"}
     done = subprocess.run(arguments, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr[-5_000:]
     found = json.loads(done.stdout.splitlines()[-1])

@@ -62,6 +62,7 @@ def answer_first(monkeypatch: pytest.MonkeyPatch, planner: Any, question: str, a
     return stale
 
 
+@pytest.mark.slow
 def test_batches_follow_each_other_without_gap_or_overlap(
     broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:

@@ -27,6 +27,7 @@ def test_a_worker_that_nobody_listens_to_ends_without_a_traceback_and_other_erro
     _end_quietly(SimpleNamespace())  # a daemon that is made differently
 
 
+@pytest.mark.slow
 def test_the_heap_of_a_users_own_process_stays_as_it_is() -> None:
     before = gc.get_freeze_count()
     settle_in()

@@ -118,6 +118,7 @@ def test_what_is_not_known_is_said_beside_the_table(broker: BrokerProcess, monke
     assert done.stderr == "not known: groups: nobody answers\n"
 
 
+@pytest.mark.slow
 def test_looks_follow_each_other_on_a_broker(
     broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def test_commands_and_options_are_completed(tab: Any) -> None:
     assert tab("topic", "list", "--int") == ["--internal"]
 
 
+@pytest.mark.slow
 def test_topics_and_groups_of_the_cluster_are_completed(
     tab: Any, broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

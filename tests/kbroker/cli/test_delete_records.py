@@ -23,6 +23,7 @@ def starts(topic: str) -> list[int]:
     return [row["start_offset"] for row in rows("topic", "describe", topic)]
 
 
+@pytest.mark.slow
 def test_records_before_an_offset_go_and_the_others_stay(topic: str) -> None:
     deleted = rows("topic", "delete-records", f"{topic}:1", "--before", "-1")
     assert deleted == [{"topic": topic, "partition": 1, "before": 0, "after": 2, "deleted": 2}]
@@ -36,6 +37,7 @@ def test_a_dry_run_says_what_would_go_and_leaves_it(topic: str) -> None:
     assert starts(topic) == [0, 0]
 
 
+@pytest.mark.slow
 def test_emptying_a_topic_deletes_all_and_a_second_time_nothing(topic: str) -> None:
     assert [row["deleted"] for row in rows("topic", "empty", topic)] == [3, 3]
     assert starts(topic) == [3, 3]
@@ -48,6 +50,7 @@ def test_records_since_a_time_stay(topic: str) -> None:
     assert starts(topic) == [0, 0]
 
 
+@pytest.mark.slow
 def test_an_offset_above_the_end_of_a_partition_is_refused_and_nothing_goes(topic: str) -> None:
     succeed("topic", "produce", topic, "-p", "0", given=b"d\n")
     for arguments in ((), ("--dry-run",)):

@@ -37,6 +37,7 @@ def test_a_description_says_how_far_the_group_is(topic: str) -> None:
     assert "there is no group" in fail("group", "describe", f"{topic}-none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_description_says_who_reads_what(broker: BrokerProcess, topic: str, protocol: str) -> None:
     group = f"{topic}-{protocol}"
@@ -58,6 +59,7 @@ def test_a_description_says_who_reads_what(broker: BrokerProcess, topic: str, pr
         assert "NON_EMPTY_GROUP" in fail("group", "delete", group)
 
 
+@pytest.mark.slow
 def test_a_reset_moves_all_or_some_partitions(topic: str) -> None:
     moved = rows("group", "reset", topic, "--to", "start", "--dry-run")
     assert [(row["before"], row["after"]) for row in moved] == [(2, 0), (1, 0)]
@@ -70,6 +72,7 @@ def test_a_reset_moves_all_or_some_partitions(topic: str) -> None:
     assert kbroker("group", "reset", topic, "--to", "end", "-t", f"{topic}:x").returncode == 2
 
 
+@pytest.mark.slow
 def test_groups_and_single_offsets_are_deleted(topic: str) -> None:
     succeed("group", "delete", topic, "--topic", f"{topic}:1")
     assert [row["partition"] for row in rows("group", "describe", topic)] == [0]

@@ -34,6 +34,7 @@ def test_the_lag_of_a_group_is_summed_up_with_its_worst_partition(topic: str) ->
     assert rows("group", "lag", f"{topic}-none") == []
 
 
+@pytest.mark.slow
 def test_the_lag_is_told_in_time_too(broker: BrokerProcess, topic: str) -> None:
     (row,) = rows("group", "lag", topic)
     assert 0 <= row["behind_ms"] < HOUR_MS

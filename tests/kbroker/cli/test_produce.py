@@ -52,6 +52,7 @@ def test_headers_are_sent_with_every_record(topic: str) -> None:
     assert records(topic)[0]["headers"] == [["a", "1"], ["b", "x=y"], ["null", None]]
 
 
+@pytest.mark.slow
 def test_a_file_is_a_record_or_its_lines_are(topic: str, tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(b"a\nb\n")
     (tmp_path / "two").write_bytes(b"c")
@@ -82,6 +83,7 @@ def test_a_record_that_cannot_be_sent_is_told_with_its_number_too(topic: str) ->
     assert pairs(topic) == [(None, "a")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [(), ("--from", "-", "--format", "ndjson")])
 def test_what_nobody_acknowledges_is_sent_and_not_called_written(topic: str, given: tuple[str, ...]) -> None:
     done = kbroker("topic", "produce", topic, "--acks", "0", *given, given=b'{"n":1}\n')
@@ -120,6 +122,7 @@ def delivery(error: Exception | None = None, *, done: bool = True) -> Mock:
     return Mock(done=Mock(return_value=done), result=Mock(side_effect=error))
 
 
+@pytest.mark.slow
 def test_a_record_that_is_long_under_way_hides_nothing_of_those_behind_it() -> None:
     told = Told(verbose=False)
     hanging = delivery(done=False)

@@ -46,6 +46,7 @@ def test_rows_of_a_file_are_records_keyed_by_a_column(topic: str, tmp_path: Path
     assert {tuple(map(tuple, record["headers"])) for record in found} == {(("a", "b"),)}
 
 
+@pytest.mark.slow
 def test_csv_and_lines_of_json_go_too_also_from_standard_input(topic: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n,t\n1,x\n2,y\n")
     succeed("topic", "produce", topic, "--from", str(tmp_path / "a.csv"), "--skip", "1")

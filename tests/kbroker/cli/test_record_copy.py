@@ -136,6 +136,7 @@ def test_a_file_is_replaced_only_when_asked_and_none_is_made_of_what_is_not_ther
     assert "offset" in parquet.read_schema("in.parquet").names
 
 
+@pytest.mark.slow
 def test_a_value_that_is_no_object_is_named_and_what_was_before_it_is_kept(topic: str) -> None:
     succeed("topic", "produce", topic, "-p", "0", given=b"oops\n")
     said = fail("topic", "consume", topic, "-e", "-p", "0", "--unpack", "--to", "out.parquet")

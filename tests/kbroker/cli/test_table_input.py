@@ -38,6 +38,7 @@ def refused(path: Path, kind: str, **arguments: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_rows_of_parquet_become_json_with_a_column_as_key_and_one_as_time(tmp_path: Path) -> None:
     path = tmp_path / "flights.parquet"
     table = pa.table({"carrier": ["UA", None], "delay": [7, None], "at": pa.array([NOON, NOON])})

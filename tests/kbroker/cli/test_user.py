@@ -25,6 +25,7 @@ def test_users_are_added_listed_and_deleted(
     assert "RESOURCE_NOT_FOUND" in fail("user", "delete", topic_name)
 
 
+@pytest.mark.slow
 def test_users_are_there_before_the_first_broker(zookeeper: ZooKeeperAddress) -> None:
     there = ("--zookeeper", zookeeper.connect_string)
     succeed("user", "add", "broker", "-m", "SCRAM-SHA-512", "--password", "hunter2", *there)

@@ -123,6 +123,7 @@ VALUES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(st.dictionaries(st.sampled_from(["a", "s", "list"]), VALUES), VALUES), max_size=6))
 def test_at_once_and_row_by_row_agree(values: list[Any]) -> None:

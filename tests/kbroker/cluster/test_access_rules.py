@@ -122,6 +122,7 @@ async def test_without_an_authorizer_there_are_no_rules(zookeeper: ZooKeeperAddr
     assert await open_access_rules(config, sessions[0]) is None
 
 
+@pytest.mark.slow
 async def test_very_many_rules_about_one_pattern_are_read_written_and_told_beside_others(
     zookeeper: ZooKeeperAddress,
     sessions: list[ZooKeeper],

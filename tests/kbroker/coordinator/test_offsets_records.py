@@ -57,6 +57,7 @@ def test_a_commit_has_these_bytes() -> None:
     )
 
 
+@pytest.mark.slow
 @given(group=TEXT, topic=TEXT, partition=st.integers(0, 1 << 30), offset=INT64, epoch=st.integers(-1, 9), text=TEXT)
 def test_commits_are_what_the_schema_says(
     group: str, topic: str, partition: int, offset: int, epoch: int, text: str

@@ -85,6 +85,7 @@ def test_every_partition_is_given_once_to_a_subscriber(
             subscriptions = {member: topics for member, topics in subscriptions.items() if member != gone}
 
 
+@pytest.mark.slow
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 12))
 def test_uniform_keeps_all_it_can_when_members_come_and_go(partitions: int, before: int, after: int) -> None:
     counts = {A: partitions}
@@ -95,6 +96,7 @@ def test_uniform_keeps_all_it_can_when_members_come_and_go(partitions: int, befo
     assert kept == most
 
 
+@pytest.mark.slow
 def test_many_subscriptions_that_differ_cost_a_partition_no_look_at_each() -> None:
     topic, kinds = b"t" * 16, 1_000
     subscriptions = {f"m{n}": frozenset({topic, n.to_bytes(16, "big")}) for n in range(kinds)}
@@ -115,6 +117,7 @@ def test_a_second_member_takes_half_of_a_large_topic_at_once() -> None:
     assert after == {"m0": {A: frozenset(range(2_500))}, "m1": {A: frozenset(range(2_500, 5_000))}}
 
 
+@pytest.mark.slow
 def test_members_whose_subscriptions_differ_share_large_topics_at_once() -> None:
     subscriptions = {"m0": frozenset({A, B}), "m1": frozenset({A}), "m2": frozenset({A, B})}
     counts, assigned = {A: 20_000, B: 20_000}, dict[str, Partitions]()

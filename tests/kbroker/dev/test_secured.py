@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from kbroker.cluster.scram_users import ScramUsers
 from kbroker.cluster.without_brokers import in_zookeeper
 from kbroker.config.broker_config import read_broker_config
@@ -37,6 +39,7 @@ def may_log_in(zookeeper: str, user: str, password: str) -> bool:
     return in_zookeeper(zookeeper, try_it)
 
 
+@pytest.mark.slow
 def test_users_have_random_passwords_that_a_second_start_keeps(zookeeper: ZooKeeperAddress, tmp_path: Path) -> None:
     there = zookeeper.connect_string
     secured = Secured(tmp_path / "secure")

@@ -39,6 +39,7 @@ def test_a_summary_has_quantiles_spelled_as_dashboards_ask_for_them() -> None:
     assert scraped.value(f"{TOTAL.name}_sum", request="Produce") == 160, "each of those looked at counts for four"
 
 
+@pytest.mark.slow
 def test_many_lines_come_in_pieces_and_none_is_lost() -> None:
     out = Exposition()
     for number in range(2 * LINES_AT_ONCE + 1):

@@ -62,6 +62,7 @@ async def test_structs_that_lie_in_others_are_freed_in_turns(
     assert [each.name for each in kept] == ["t"] * PORTION, "whoever else holds some has them whole"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_large_requests_and_answers_are_freed_in_turns(
     handlers: dict[int, Any], is_late: bool, freed: Counter[int], others: Others, short_turns: None

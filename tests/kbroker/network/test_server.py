@@ -206,6 +206,7 @@ async def test_garbage_that_dispatch_refuses_closes_only_its_own_connection(capl
         assert [r.getMessage() for r in caplog.records if "it sent garbage" in r.getMessage()]
 
 
+@pytest.mark.slow
 async def test_a_thousand_connections_are_served_at_once() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 8192)), hard))

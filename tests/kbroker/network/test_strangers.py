@@ -153,6 +153,7 @@ async def test_spoiled_first_flights_of_tls_let_nobody_in(
         assert 0 < lines_about_ends(quiet) <= 80 + 1
 
 
+@pytest.mark.slow
 async def test_spoiled_second_flights_of_tls_let_nobody_in(
     authority: Authority, broker_identity: Certified, quiet: pytest.LogCaptureFixture
 ) -> None:

@@ -28,6 +28,7 @@ async def events(visitor: Visitor, path: str) -> list[tuple[str, Any]]:
     return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in pieces]
 
 
+@pytest.mark.slow
 async def test_hostile_records_are_shown_as_text(broker: BrokerProcess, topic_name: str) -> None:
     async with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
         await admin.create_topic(topic_name, 1)
@@ -48,6 +49,7 @@ async def test_hostile_records_are_shown_as_text(broker: BrokerProcess, topic_na
         assert "alert(1)&lt;/script&gt;" in view.text
 
 
+@pytest.mark.slow
 async def test_a_search_tells_how_far_it_is_and_how_it_ends(broker: BrokerProcess, topic_name: str) -> None:
     async with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
         await admin.create_topic(topic_name, 4)

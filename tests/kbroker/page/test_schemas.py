@@ -84,6 +84,7 @@ async def test_binary_that_only_looks_framed_asks_for_a_few_ids_and_few_are_reme
         assert len(schemas._problems) == 30
 
 
+@pytest.mark.slow
 async def test_a_search_shows_avro_where_a_registry_was_named(broker: BrokerProcess, topic_name: str) -> None:
     async with Producer(broker.bootstrap) as producer:
         await producer.send_and_wait(topic_name, FRAMED)

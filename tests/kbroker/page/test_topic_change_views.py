@@ -46,6 +46,7 @@ async def test_a_topic_is_made_grows_is_emptied_and_deleted(broker: BrokerProces
         await until(is_gone)
 
 
+@pytest.mark.slow
 async def test_nothing_is_made_or_deleted_where_that_is_not_allowed(broker: BrokerProcess, topic_name: str) -> None:
     async with Admin(broker.bootstrap) as admin, visiting(broker.bootstrap) as visitor:
         await admin.create_topic(topic_name, 1)

@@ -46,6 +46,7 @@ def tokens(draw: st.DrawFn) -> bytes:
     return bytes(token[: draw(st.integers(0, 400))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", SERVERS)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(tokens(), min_size=1, max_size=4))

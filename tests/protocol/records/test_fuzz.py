@@ -200,6 +200,7 @@ def lying_headers(random: Random, count: int) -> HeadersColumn:
     return HeadersColumn(array("i", numbers).tobytes(), keys, lying_column(random, 30), 30)
 
 
+@pytest.mark.slow
 @fuzzed
 @given(seed=st.integers(0, 2**40), count=st.integers(0, 20), partitions=st.integers(1, 4), codec=codecs)
 def test_columns_are_written_or_refused(seed: int, count: int, partitions: int, codec: int) -> None:

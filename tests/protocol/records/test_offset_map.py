@@ -12,6 +12,7 @@ def test_a_key_that_was_not_added_has_no_offset() -> None:
     assert (len(found), found.latest(b"a"), found.latest_offset) == (0, -1, -1)
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=40), max_size=200))
 def test_it_knows_the_latest_offset_of_each_key(keys: list[bytes]) -> None:
     found = OffsetMap(400 * BYTES_PER_ENTRY)

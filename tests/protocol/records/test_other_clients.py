@@ -21,6 +21,7 @@ READERS = [pytest.param(AioBatch, id="aiokafka"), pytest.param(KafkaBatch, id="k
 WRITERS = [pytest.param(AioBuilder, id="aiokafka"), pytest.param(KafkaBuilder, id="kafka-python")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 @settings(max_examples=40, deadline=None)
 @given(held=rows)

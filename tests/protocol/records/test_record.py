@@ -15,6 +15,7 @@ plain = interpreted.load()
 both = pytest.mark.parametrize("module", [record, plain["record"]], ids=["compiled", "interpreted"])
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(rows=rows, codec=codecs)
 def test_records_come_back_and_both_codecs_agree(rows: list[Row], codec: int) -> None:
