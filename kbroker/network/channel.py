@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 MORE = getattr(socket, "MSG_MORE", 0)
+
+
+_PEER_HAS_CLOSED = getattr(select, "POLLRDHUP", 0)
+"""Linux tells it beside what there is to read; others tell of errors, and of an end in both directions."""
+
+
+def has_left(descriptor: int) -> bool:
+    """Whether the peer of a socket has closed it, or the connection is broken, whatever is left to be read."""
+    poll = select.poll()
+    poll.register(descriptor, _PEER_HAS_CLOSED)
+    return bool(poll.poll(0))
 
 
 class Channel(Protocol):
@@ -26,8 +38,8 @@ class Channel(Protocol):
     def recv_into(self, buffer: Any) -> int:
         """Read what there is, at most the buffer's size; 0 when the peer has closed."""
 
-    def is_at_end(self) -> bool:
-        """Whether the peer has closed, and nothing is left to be read. Reads nothing."""
+    def has_left(self) -> bool:
+        """Whether the peer has closed, also where it sent something before that is not read yet. Reads nothing."""
 
     def send(self, buffers: Sequence[Any], more: bool = False) -> int:
         """Write bytes-like parts, return how many bytes were taken; `more` says that other bytes follow at once."""
@@ -63,14 +75,9 @@ class PlainChannel:
         """Call back no more."""
         self._loop.remove_reader(self._fd)
 
-    def is_at_end(self) -> bool:
-        """Whether the peer has closed, and nothing is left to be read. Reads nothing."""
-        try:
-            return not self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+    def has_left(self) -> bool:
+        """Whether the peer has closed, also where it sent something before that is not read yet."""
+        return has_left(self._fd)
 
     def send(self, buffers: Sequence[Any], more: bool = False) -> int:
         """Write bytes-like parts, return how many bytes were taken."""

@@ -5,12 +5,10 @@
 While a request is in work or its answer is not out, nothing more is read: a client that pipelines waits in its
 socket, and a slow reader holds one answer at most. Two kinds of waiting do not stop their like (`LateAnswer`): further
 Produce frames share the flush of one that is in its logs (once its transaction is verified: `let_overtake`), further
-EndTxn frames the append of the first, at most MOST_LATE_ANSWERS of them. Answers go out in the order of the
-requests all the same.
+EndTxn frames the append of the first, at most MOST_LATE_ANSWERS of them. Answers go out in the requests' order.
 
-A client that sends many small frames at once is not served at the others' expense: what all connections may take of
-one turn of the event loop is limited (`Server.turn_is_over`); the rest of a buffer waits for the next turn. So do large
-frames of many clients, each of which takes a while to decode, or to check.
+What all connections may take of one turn of the event loop is limited (`Server.turn_is_over`): the rest of a buffer
+of small frames waits for the next turn, and so do large frames, each of which takes a while to decode, or to receive.
 
 Small frames are cut from a shared buffer (many with one recv). A frame that is not complete after that gets a pooled
 buffer of its own, and its bytes are received straight into it; so are the next ones of that connection.
@@ -49,11 +47,8 @@ if TYPE_CHECKING:
     from kbroker.security.exchange import Identity
 
 log = logging.getLogger(__name__)
-
 READING, WORKING, SENDING, CLOSED = "reading", "working", "sending", "closed"
-
 PRODUCE_KEY = b"\0\0"
-
 _read_size = Struct(">i").unpack_from
 
 
@@ -78,7 +73,6 @@ class Connection:
         "_muting",
         "_out",
         "_partial",
-        "_paused",
         "_pending",
         "_recv_into",
         "_reserved",
@@ -89,6 +83,7 @@ class Connection:
         "client_software_version",
         "host",
         "is_by_token",
+        "is_paused",
         "last_active",
         "listener",
         "login_limits",
@@ -124,7 +119,8 @@ class Connection:
         """When the frame in hand was complete, if it had to wait; 0: just now."""
         self.timing: Timing | None = None
         """Of the answer that goes out."""
-        self._paused = False
+        self.is_paused = False
+        """Whether it is not read from, though there is something to read: a request is in work."""
         self._partial: bytearray | None = None
         """The first bytes of a frame: too few to know its size, or whether its API may be as large."""
         self._is_resuming = False
@@ -187,11 +183,10 @@ class Connection:
 
     def _on_readable(self) -> None:
         if self.state is not READING or self._rest is not None:
-            if self._cancelled_when_closed is not None and self._channel.is_at_end():
-                self.close("the client closed it", logging.DEBUG)
-                return
-            self._paused = True
-            self._channel.stop_reading()
+            if not self.close_if_left():
+                self.is_paused = True
+                self._channel.stop_reading()
+                self._server.departures.watch(self)
             return
         if self.login_limits is not None and not self._server.strangers_of(self.listener).have_time():
             self._channel.stop_reading()
@@ -237,7 +232,7 @@ class Connection:
         """Receive a frame with its size into a buffer as large as the last one's."""
         buffer = self._server.buffers.take(self._expected)
         try:
-            count = self._recv_into(memoryview(buffer)[: self._expected])
+            count = self._recv_into(memoryview(buffer)[: min(self._expected, self._server.most_to_receive())])
         except BaseException:
             self._server.buffers.give_back(buffer)
             raise
@@ -260,7 +255,8 @@ class Connection:
 
     def _fill_frame(self, frame: Buffer) -> None:
         """Receive straight into the frame's own buffer; serve it when it is complete."""
-        count = self._recv_into(memoryview(frame)[self._frame_filled : self._frame_end])
+        end = min(self._frame_end, self._frame_filled + self._server.most_to_receive())
+        count = self._recv_into(memoryview(frame)[self._frame_filled : end])
         if count == 0:
             there, wanted = (place - self._frame_start for place in (self._frame_filled, self._frame_end))
             self.close(f"the client closed it after {there} of {wanted} bytes of a frame")
@@ -268,8 +264,7 @@ class Connection:
         self.last_active = monotonic()
         self._frame_filled += count
         if self._frame_filled == self._frame_end:
-            self._frame = None
-            self._in_work = frame
+            self._frame, self._in_work = None, frame
             if self._waits_for_turn(frame, self._frame_start, self._frame_end):
                 return
             if self._serve(memoryview(frame)[self._frame_start : self._frame_end]):
@@ -520,8 +515,8 @@ class Connection:
             self.received = self.last_active
             self._consume(rest, len(rest))
             self.received = 0.0
-        if self._paused and self.state is READING and self._rest is None:
-            self._paused = False
+        if self.is_paused and self.state is READING and self._rest is None:
+            self.is_paused = False
             self._channel.start_reading(self._on_readable)
 
     # -- sending ------------------------------------------------------------------------------------------------------
@@ -576,6 +571,12 @@ class Connection:
         if parts is not None and self.state is not CLOSED:
             self._send(parts)  # a few bytes on a line where nothing waits: if they do not go out now, they never do
         self.close(reason, level)
+
+    def close_if_left(self) -> bool:
+        """Close it if its client has gone and nobody else wants what is in work; whether it is closed."""
+        if self._cancelled_when_closed is not None and self._channel.has_left():
+            self.close("the client closed it", logging.DEBUG)
+        return self.state is CLOSED
 
     def close(self, reason: str, level: int = logging.INFO) -> None:
         """Close the socket now; what was not sent is lost."""

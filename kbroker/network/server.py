@@ -26,8 +26,9 @@ from kbroker.network.authentication import Authentication, LoginCounts, SaslList
 from kbroker.network.buffers import BufferPool, Scratch
 from kbroker.network.channel import Channel, PlainChannel
 from kbroker.network.connection import Connection
+from kbroker.network.departures import Departures
 from kbroker.network.handshakes import Handshakes
-from kbroker.network.limits import ServerLimits
+from kbroker.network.limits import LARGE_FRAME, ServerLimits
 from kbroker.network.strangers import MOST_WAITING, Strangers
 from kbroker.network.tls_listeners import TlsListener
 from kbroker.network.unread import Unread
@@ -89,6 +90,7 @@ class Server:
         self.limits = limits or ServerLimits()
         self.buffers = BufferPool()
         self.unread = Unread(self.loop.call_later)
+        self.departures = Departures(self.loop.call_later)
         self.scratch = Scratch()
         self.connections: dict[Connection, None] = {}
         """In the order in which they came."""
@@ -402,6 +404,14 @@ class Server:
         self._turn_ends = now + TURN_S
         self.loop.call_soon(self._begin_turn)
         return False
+
+    def most_to_receive(self) -> int:
+        """How many bytes of its large frame a connection may take from its socket now: when this turn has had its time
+        little, but something, so that nobody is overtaken for ever.
+
+        A socket may hold megabytes, and memory that is touched for the first time takes a millisecond each.
+        """
+        return LARGE_FRAME if self.turn_is_over(monotonic()) else self.limits.request_max_bytes
 
     def _begin_turn(self) -> None:
         self._turn_ends = 0.0

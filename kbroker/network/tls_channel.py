@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from kbroker.network.channel import has_left
+
 SLICE = 1 << 17
 """Bytes that are encrypted or decrypted for one connection in one turn: some 50 microseconds."""
 PIECE = 1 << 16
@@ -76,7 +78,7 @@ class TlsChannel:
         self._loop = loop
         self._on_readable: Callable[[], None] | None = None
         self._peeked = b""
-        """A byte that `is_at_end` had to take out to know."""
+        """A byte that `_is_at_end` had to take out to know."""
         self._is_ended = False
         """Whether the socket has ended."""
         self._unsent: memoryview | None = None
@@ -168,8 +170,14 @@ class TlsChannel:
         self._incoming.write(memoryview(received)[:count])
         return count
 
-    def is_at_end(self) -> bool:
-        """Whether the peer has closed, and nothing is left to be read. Keeps what it had to read to know."""
+    def has_left(self) -> bool:
+        """Whether the peer has closed, also where it sent something before that is not read yet."""
+        return has_left(self._fd) or self._is_at_end()
+
+    def _is_at_end(self) -> bool:
+        """Whether TLS says that the peer has closed, and nothing is left to be read: the socket may stay open for long.
+        Keeps what it had to read to know.
+        """
         if self._peeked:
             return False
         byte = bytearray(1)

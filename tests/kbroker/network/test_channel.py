@@ -47,14 +47,15 @@ def test_what_arrives_is_read_into_a_buffer(loop: asyncio.AbstractEventLoop) -> 
     channel.close()
 
 
-def test_an_end_is_noticed_without_reading_what_came_before_it(loop: asyncio.AbstractEventLoop) -> None:
+def test_who_has_left_is_known_before_what_came_is_read(loop: asyncio.AbstractEventLoop) -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     channel = PlainChannel(ours, loop)
-    assert not channel.is_at_end()
+    assert not channel.has_left()
     theirs.sendall(b"x")
+    assert not channel.has_left()
     theirs.close()
-    assert not channel.is_at_end()
+    assert channel.has_left()
     assert channel.recv_into(bytearray(8)) == 1
-    assert channel.is_at_end()
+    assert channel.has_left()
     channel.close()

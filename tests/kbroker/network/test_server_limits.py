@@ -460,3 +460,27 @@ async def test_a_large_frame_that_waits_for_its_turn_is_not_taken_apart_again_an
         assert await client.receive() == sent
         assert not over
         assert len(taken) <= 3, "when it has come, and when it is its turn"
+
+
+async def test_little_is_received_of_large_frames_when_the_turn_has_had_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As much as lies in the sockets of hundreds of clients would take a second to copy into fresh memory."""
+    taken = list[int]()
+    large = bytes(1_000_000)
+    async with serving() as server, connected(server) as client:
+        client.send(frame(large))
+        assert await client.receive() == large
+        (connection,) = server.connections
+        receive = connection._recv_into
+
+        def noted(view: Any) -> int:
+            taken.append(len(view))
+            return receive(view)
+
+        monkeypatch.setattr(connection, "_recv_into", noted)
+        monkeypatch.setattr(server, "turn_is_over", lambda now: len(taken) < 30)
+        client.send(frame(large))
+        assert await client.receive() == large
+    assert max(taken[:30]) <= LARGE_FRAME
+    assert max(taken[30:]) > LARGE_FRAME

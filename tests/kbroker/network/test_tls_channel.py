@@ -158,7 +158,7 @@ async def test_what_is_looked_at_for_the_clients_end_is_not_lost(
         client.writer.write(framed(b"wait"))
         await until(lambda: bool(waiting), ENOUGH_S)
         client.writer.write(framed(b"first") + framed(b"second"))
-        await until(lambda: waiting[0]._paused, ENOUGH_S)
+        await until(lambda: waiting[0].is_paused, ENOUGH_S)
         waiting[0].answer([framed(b"done")])
         assert [await client.read() for _ in range(3)] == [b"done", b"first", b"second"]
 
@@ -243,7 +243,7 @@ def test_tls_that_yields_nothing_gets_a_bounded_piece_of_a_turn() -> None:
         channel.recv_into(bytearray(10))
     assert endless.received <= 3 * SLICE
     endless.received = 0
-    assert not channel.is_at_end()
+    assert not channel._is_at_end()
     assert endless.received <= 3 * SLICE
     loop.close()
 
@@ -344,7 +344,7 @@ def test_a_few_bytes_of_a_large_record_are_asked_for_once(pair: Pair) -> None:
         assert [look.asked for look in pair.looks] == [1, 1]
         assert pair.channel.recv_into(buffer) == (1 << 14) - size
     pair.write(1 << 14)
-    assert not pair.channel.is_at_end()
+    assert not pair.channel.has_left()
     assert pair.looks[0].asked == 1
     assert pair.channel.recv_into(buffer) == 1 << 14
 
