@@ -103,7 +103,7 @@ class RequestContext:
         self.late: Any = None
         """A `LateAnswer` (network/dispatch.py), of a request that may be overtaken."""
         self.is_large = False
-        """Whether the request holds so much that it was decoded in turns: what it asks for takes turns, too."""
+        """Whether the request was decoded in turns, as it may hold very much: what it asks for takes turns, too."""
         self.ends_with_connection = False
         """Set by a handler whose answer is all that it waits for, or where that is registered: when the client goes,
         the waiting is cancelled, and so is work in turns.

@@ -7,7 +7,8 @@ What a client gets for what it must not send:
     KafkaError, or a bug of ours (-1, with traceback in the log)      the API's response, the error in each place
 
 Requests and answers of more than MOST_AT_ONCE elements are decoded and encoded in turns of the event loop; of such
-requests some are in work at once, the others wait in line (large_requests.py).
+requests some are in work at once, the others wait in line (large_requests.py), and so do all that change one thing
+after the other in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -25,9 +26,15 @@ from kbroker.handlers.demands import Asked, Steps, quick_of, together
 from kbroker.handlers.refusals import refusal
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handling
 from kbroker.network.answer_errors import error_counter, error_counter_in_steps
-from kbroker.network.large_requests import LargeRequests
+from kbroker.network.large_requests import Lines
 from kbroker.network.letting_go import CancelledInTurn, let_go
-from kbroker.network.limits import BROKER_REQUESTS, BROKERS_LINE, MOST_AT_ONCE, OPERATORS_REQUESTS, most_elements
+from kbroker.network.limits import (
+    BROKER_REQUESTS,
+    CHANGES_ONE_BY_ONE,
+    MOST_AT_ONCE,
+    OPERATORS_REQUESTS,
+    most_elements,
+)
 from kbroker.network.metering import Meter
 from kbroker.network.request_times import ApiRequests, Times, Timing
 from kbroker.protocol.apis import API_BY_KEY
@@ -91,6 +98,7 @@ class _Api:
         "quick",
         "request_type",
         "requests",
+        "waits_in_line",
     )
 
     def __init__(self, api_key: int, handling: Handling) -> None:
@@ -105,6 +113,7 @@ class _Api:
         self.max_version = api.max_version
         self.flexible_from = api.flexible_from
         self.most_elements = most_elements(api_key)
+        self.waits_in_line = api_key in CHANGES_ONE_BY_ONE
         self.is_from_broker = _who_asks(api_key)
         self.client_id_from = 1 if api_key == CONTROLLED_SHUTDOWN else 0
         self.count_errors = error_counter(api.response)
@@ -147,13 +156,13 @@ class Dispatcher:
         self.authorizer = authorizer
         """None: everybody may do everything."""
         self.apis = {key: _Api(key, handling) for key, handling in HANDLERS.items()}
-        self._clients_large, self._brokers_large = LargeRequests(), LargeRequests()
+        self._lines = Lines()
         self._impostors = LimitedLines(log, "refused requests that are for brokers")
 
     @property
     def waiting(self) -> int:
         """Requests that wait to be worked on."""
-        return self._clients_large.waiting + self._brokers_large.waiting
+        return self._lines.waiting
 
     def __call__(self, connection: Connection, frame: memoryview) -> Any:
         """Return the parts of the answer (size first), None for none, or PENDING; raise CloseConnection."""
@@ -182,9 +191,11 @@ class Dispatcher:
             else:  # no client id, tagged fields, or nonsense
                 header, position = read_request_header(frame)
                 client_id = header.client_id
-            request = decode(api.request_type, frame, version, position, MOST_AT_ONCE)
-        except TooManyElements:
             request = None
+            if not api.waits_in_line:
+                request = decode(api.request_type, frame, version, position, MOST_AT_ONCE)
+        except TooManyElements:
+            pass
         except MalformedMessage as error:
             raise _unparsable(api, version, error) from error
         began = monotonic_ns()
@@ -285,8 +296,7 @@ class Dispatcher:
     async def _serve_large(self, api: _Api, ctx: RequestContext, frame: memoryview, position: int) -> Any:
         """Return the parts of the answer to a request that is decoded in turns, None for none."""
         version, size, connection = ctx.api_version, len(frame), ctx.connection
-        of_brokers = ctx.api_key in BROKERS_LINE and connection.takes_brokers
-        line = self._brokers_large if of_brokers else self._clients_large
+        line = self._lines.line_of(ctx.api_key, size, connection.takes_brokers)
         # Who produces with acks=0 may leave at once. Of others who leave nobody is told that anything was done.
         place = await line.enter(None if ctx.api_key == PRODUCE else connection)
         ERRAND.set(place)

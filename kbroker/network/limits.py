@@ -17,6 +17,7 @@ LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITIO
 ALTER_REPLICA_LOG_DIRS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS = 34, 43, 46
 JOIN_GROUP, CREATE_ACLS, DELETE_ACLS, CONSUMER_GROUP_HEARTBEAT = 11, 30, 31, 68
 ADD_PARTITIONS_TO_TXN = 24
+ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, ALTER_CLIENT_QUOTAS, ALTER_SCRAM_CREDENTIALS = 33, 44, 49, 51
 
 LARGE_REQUESTS = frozenset((PRODUCE, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION))
 """API keys of requests that hold record batches or speak of all a cluster's partitions: socket.request.max.bytes."""
@@ -56,6 +57,10 @@ KiB of a text as another one.
 A member names few protocols; a rule, a heartbeat's subscription are taken in one turn of the loop, and so have less.
 """
 
+CHANGES_ONE_BY_ONE = frozenset(
+    (CREATE_ACLS, DELETE_ACLS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, ALTER_CLIENT_QUOTAS, ALTER_SCRAM_CREDENTIALS)
+)
+"""API keys of requests that change one thing after the other in ZooKeeper."""
 
 BROKER_REQUESTS = frozenset((LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, 7, WRITE_TXN_MARKERS, ALTER_PARTITION, 67))
 """API keys of requests that only brokers send: those and ControlledShutdown, AllocateProducerIds."""

@@ -14,12 +14,13 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.demands import nothing
 from kbroker.handlers.registry import CloseConnection, handles
 from kbroker.network.dispatch import PENDING, Dispatcher
-from kbroker.network.large_requests import MOST_AT_WORK, LargeRequests
-from kbroker.network.limits import MOST_AT_ONCE
+from kbroker.network.large_requests import MOST_AT_WORK, MOST_SMALL_CHANGES, PATIENCE_S, LargeRequests
+from kbroker.network.limits import LARGE_FRAME, MOST_AT_ONCE
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.replication import StopReplicaRequest
+from kbroker.protocol.messages.security import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from kbroker.protocol.schema import Message
 from kbroker.replica.turns import in_turns, is_long_work_under_way
 from tests.controller.conftest import until
@@ -78,6 +79,13 @@ def new_dispatcher() -> Dispatcher:
     return Dispatcher(SimpleNamespace())  # type: ignore[arg-type]
 
 
+def scram_frame(size: int) -> memoryview:
+    """A change of users' passwords that has more bytes than that."""
+    deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="somebody", mechanism=1)
+    deletions = [deletion] * (1 + size // 10)
+    return frame_of(AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[]), 0)
+
+
 def stop_frame() -> memoryview:
     topic = StopReplicaRequest.StopReplicaTopicV1(name="t", partition_indexes=list(range(5 * MOST_AT_ONCE)))
     return frame_of(StopReplicaRequest(controller_id=1, controller_epoch=1, topics=[topic]), 2)
@@ -119,6 +127,32 @@ async def test_those_that_wait_for_others_hold_up_nobody(handlers: dict[int, Any
         each.set_result(metadata_answer(1))
     for peer in peers:
         assert await asyncio.wait_for(peer.answers.get(), 30)
+
+
+async def test_what_is_changed_one_by_one_is_in_work_for_some_at_once_though_it_waits(handlers: dict[int, Any]) -> None:
+    """Its work goes on when a client has left: else whoever comes and goes would have the broker hold ever more."""
+    begun: list[asyncio.Future[Any]] = []
+
+    @handles(AlterUserScramCredentialsRequest, nothing("a test"))
+    async def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
+        begun.append(asyncio.get_running_loop().create_future())
+        await begun[-1]
+        return AlterUserScramCredentialsResponse(results=[])
+
+    dispatcher = new_dispatcher()
+    large = [ask(dispatcher, number, scram_frame(LARGE_FRAME)) for number in range(MOST_AT_WORK + 2)]
+    await until(lambda: len(begun) == MOST_AT_WORK)
+    await asyncio.sleep(3 * PATIENCE_S)
+    assert (len(begun), dispatcher.waiting) == (MOST_AT_WORK, 2)
+    (await asyncio.wait_for(large[-1].waiting.get(), 30)).cancel()
+    small = [ask(dispatcher, number, scram_frame(0)) for number in range(MOST_SMALL_CHANGES + 1)]
+    await until(lambda: len(begun) == MOST_AT_WORK + MOST_SMALL_CHANGES)
+    for number in range(MOST_AT_WORK + MOST_SMALL_CHANGES + 2):
+        await until(lambda: len(begun) > number)  # noqa: B023
+        begun[number].set_result(None)
+    for peer in large[:-1] + small:
+        assert await asyncio.wait_for(peer.answers.get(), 30)
+    assert isinstance(await asyncio.wait_for(large[-1].answers.get(), 30), CloseConnection)
 
 
 async def test_brokers_do_not_wait_behind_clients(handlers: dict[int, Any], short_turns: None) -> None:
