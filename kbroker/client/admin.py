@@ -54,6 +54,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
     def __init__(self, bootstrap: str, **arguments: Any) -> None:
         self.config = AdminConfig.read({"bootstrap": bootstrap, **arguments})
         self.cluster = Cluster(self.config)
+        self.cluster.is_patient = True
 
     async def __aenter__(self) -> Admin:
         return self
@@ -263,7 +264,8 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         """Return the moves under way (of some partitions, or all)."""
         grouped = None if partitions is None else by_topic(partitions_of(partitions))
         limit_ms = self._limit_ms(timeout_ms)
-        answer = await self._ask_controller(requests.list_reassignments(grouped, limit_ms), limit_ms)
+        request = requests.list_reassignments(grouped, limit_ms)
+        answer = await self._ask_controller(request, limit_ms, changes_nothing=True)
         requests.raise_first([("", answer.error_code, answer.error_message)])
         return requests.reassignments(answer)
 
@@ -284,20 +286,32 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
             raise ConfigurationError(f"timeout_ms must be at least 1, not {timeout_ms!r}")
         return limit_ms
 
-    async def _ask_controller(self, request: Message, timeout_ms: int) -> Any:
-        """Ask the controller; when it moved, ask the new one."""
+    async def _ask_controller(self, request: Message, timeout_ms: int, *, changes_nothing: bool = False) -> Any:
+        """Ask the controller; when it moved, ask the new one.
+
+        What changes something is sent once: a creation whose answer is lost may have happened, and the caller should
+        know.
+        """
         answer: Any = None
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         async for attempt in self.cluster.attempts(timeout_ms):
-            if attempt:
-                await self.cluster.refresh()
             try:
-                connection = await self.cluster.connection(await self.cluster.controller())
+                async with asyncio.timeout_at(deadline):
+                    if attempt:
+                        await self.cluster.refresh()
+                    connection = await self.cluster.connection(await self.cluster.controller())
             except OSError:
-                await asyncio.sleep(0)
+                if not self.cluster.metadata.nodes:
+                    raise
                 continue
-            # Sent once: a creation that timed out may have happened, and the caller should know.
-            # The broker, which is told the time, says at its end what went wrong: that is waited for a little longer.
-            answer = await connection.request(request, timeout=timeout_ms / 1000 + min(5.0, timeout_ms / 4000))
+            try:
+                # The broker, which is told the time, says at its end what went wrong: that is waited for a little
+                # longer.
+                answer = await connection.request(request, timeout=timeout_ms / 1000 + min(5.0, timeout_ms / 4000))
+            except NotConnected:
+                if not changes_nothing:
+                    raise
+                continue
             if not requests.has_error(answer, ErrorCode.NOT_CONTROLLER):
                 return answer
         if answer is None:

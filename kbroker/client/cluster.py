@@ -49,6 +49,8 @@ class Cluster:
         self._connections: dict[tuple[int, str], Connection] = {}
         self._opening: dict[tuple[int, str], asyncio.Task[Connection]] = {}
         self._bootstrap: Connection | None = None
+        self.is_patient = False
+        """Whether brokers that were known are waited for when metadata are asked for: for who does not ask again."""
         self.follows_features = False
         """Whether features are asked for with each refresh: for who goes by them for longer than connections last."""
         self._features: dict[str, int] = {}
@@ -220,15 +222,24 @@ class Cluster:
         """
         timeout = self.config.request_timeout_ms / 1000
         async for _ in self.attempts(self.config.request_timeout_ms):
-            # A broker that is cut off from the others goes on telling what was, and has nothing else to do.
-            connection = self._asked = await self.any_connection(besides=self._asked)
-            answer: MetadataResponse = await connection.request(request, timeout=timeout)
+            is_known = bool(self.metadata.nodes)
+            try:
+                # A broker that is cut off from the others goes on telling what was, and has nothing else to do.
+                connection = self._asked = await self.any_connection(besides=self._asked)
+                is_known = True
+                answer: MetadataResponse = await connection.request(request, timeout=timeout)
+            except NotConnected as error:
+                if not (self.is_patient and is_known):
+                    raise
+                problem = error
+                continue
             if answer.brokers:
                 if self.follows_features:
                     await connection.negotiate(timeout)
                     self._learn_features(connection)
                 return answer
-        raise NotConnected(f"{connection.address}: {KNOWS_NOBODY}")
+            problem = NotConnected(f"{connection.address}: {KNOWS_NOBODY}")
+        raise problem
 
     def note_failure(self, error: Exception) -> None:
         """Metadata could not be had, and will be asked for again: the first failure of several is a warning."""

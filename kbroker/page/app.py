@@ -49,7 +49,9 @@ def build_app(options: PageOptions) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         def make_admin() -> Admin:
-            return Admin(options.bootstrap, **options.for_client(AdminConfig))
+            admin = Admin(options.bootstrap, **options.for_client(AdminConfig))
+            admin.cluster.is_patient = False  # a reader hears at once that no broker answers
+            return admin
 
         async with make_admin() as admin, Beside(make_admin) as beside:
             facts = Facts(admin, beside)

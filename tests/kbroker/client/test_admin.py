@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from kbroker.client import errors
 from kbroker.client.admin import Admin
+from kbroker.client.cluster import Cluster
 from kbroker.client.connection import Connection
 from kbroker.client.producer import Producer
 from kbroker.client.types import (
@@ -378,3 +379,62 @@ async def test_new_partitions_lie_where_they_are_wanted(bootstrap: str, topic: s
         await admin.create_partitions({topic: 5}, assignments={topic: [[1], [1]]})
         described = await admin.describe_topics([topic])
         assert [each.replicas for each in described[topic].partitions] == [(1,)] * 5
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_brokers_that_have_been_known_are_waited_for(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    """They start again; an address that has never answered may be a wrong one, and is named at once."""
+    reach, refusals = Cluster.any_connection, 0
+
+    async def any_connection(cluster: Cluster, besides: Connection | None = None) -> Connection:
+        nonlocal refusals
+        refusals -= 1
+        if refusals >= 0:
+            raise errors.NotConnected("no bootstrap broker answers")
+        return await reach(cluster, besides)
+
+    monkeypatch.setattr(Cluster, "any_connection", any_connection)
+    async with Admin(bootstrap) as admin:
+        calls: list[Callable[[], Awaitable[Any]]] = [
+            admin.list_topics,
+            lambda: admin.describe_topics([topic]),
+            admin.list_groups,
+            admin.list_transactions,
+            admin.list_reassignments,
+        ]
+        for call in calls:
+            admin.cluster.metadata.controller_id = -1
+            if is_known:
+                refusals = 0
+                await admin.list_topics()
+                refusals = 2
+                assert await call() is not None
+            else:
+                refusals = 1
+                with pytest.raises(errors.NotConnected, match="no bootstrap broker answers"):
+                    await call()
+
+
+async def test_a_question_whose_connection_ends_is_asked_again_where_that_changes_nothing(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, cut = Connection.request, ""
+
+    async def request(connection: Connection, message: Any, *how: Any, **more: Any) -> Any:
+        nonlocal cut
+        if type(message).__name__ == cut:
+            cut = ""
+            raise errors.NotConnected("the broker stops")
+        return await ask(connection, message, *how, **more)
+
+    monkeypatch.setattr(Connection, "request", request)
+    async with Admin(bootstrap) as admin:
+        cut = "MetadataRequest"
+        assert topic in await admin.list_topics()
+        cut = "ListPartitionReassignmentsRequest"
+        assert await admin.list_reassignments([(topic, 0)]) == {}
+        cut = "CreateTopicsRequest"  # which may have done it
+        with pytest.raises(errors.NotConnected, match="the broker stops"):
+            await admin.create_topic(topic)

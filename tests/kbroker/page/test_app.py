@@ -1,5 +1,10 @@
+import asyncio
+
 import pytest
 
+from kbroker.client.cluster import Cluster
+from kbroker.client.connection import Connection
+from kbroker.client.errors import NotConnected
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.page.app import FORMS, ROUTES
 from tests.kbroker.page.visiting import visiting
@@ -11,6 +16,20 @@ async def test_without_a_cluster_the_page_says_so_and_stays() -> None:
             answer = await visitor.get("/")
             assert answer.status == 502
             assert "no bootstrap broker answers" in answer.text
+
+
+async def test_a_cluster_that_goes_away_is_missed_at_once(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nobody(cluster: Cluster, besides: object = None) -> Connection:
+        raise NotConnected("no bootstrap broker answers")
+
+    async with visiting(broker.bootstrap) as visitor:
+        assert (await visitor.get("/")).status == 200
+        monkeypatch.setattr(Cluster, "any_connection", nobody)
+        async with asyncio.timeout(20):
+            with pytest.raises(NotConnected):
+                await visitor.app.state.page.admin.list_topics()
 
 
 async def test_what_is_not_there_is_said_without_repeating_markup(broker: BrokerProcess) -> None:
