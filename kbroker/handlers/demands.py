@@ -256,7 +256,15 @@ def since_version(version: int) -> Condition:
 
 def controller_first(asked: Asked) -> None:
     """Who asks a broker that is not the controller hears that first."""
-    if not asked.services.controller.is_active:
+    require_controller(asked.services)
+
+
+def require_controller(services: Services) -> None:
+    """Raise NOT_CONTROLLER unless this broker is the controller, and its metadata say so.
+
+    A new controller tells of the cluster a moment later, itself too: it would say that there are no brokers.
+    """
+    if not services.controller.is_active or services.metadata.controller_id != services.broker_id:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
 
 

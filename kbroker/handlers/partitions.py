@@ -13,7 +13,7 @@ from kbroker.controller.wording import few
 from kbroker.controller.znode_operations import BadVersion, NoNode, TooLarge, ZooKeeperError
 from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment
 from kbroker.handlers.context import RequestContext, Services
-from kbroker.handlers.demands import ALTER, controller_first, on_topics, repeated
+from kbroker.handlers.demands import ALTER, controller_first, on_topics, repeated, require_controller
 from kbroker.handlers.mutations import Mutations
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -30,8 +30,7 @@ async def create_partitions(
     services: Services, ctx: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Add partitions, or only check; answers when all of them have a leader, or in time with code 7."""
-    if not services.controller.is_active:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    require_controller(services)
     times = Counter(topic.name for topic in request.topics)
     results: dict[str, Result] = {}
     counts: dict[str, int] = {}

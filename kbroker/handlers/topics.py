@@ -25,6 +25,7 @@ from kbroker.handlers.demands import (
     if_on_cluster,
     on_topics,
     repeated,
+    require_controller,
 )
 from kbroker.handlers.mutations import Mutations
 from kbroker.handlers.registry import handles
@@ -75,8 +76,7 @@ def _hide_configs(asked: Asked) -> Steps:
 )
 async def create_topics(services: Services, ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create topics, or only check them; answers when every new partition has a leader, or in time with code 7."""
-    if not services.controller.is_active:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    require_controller(services)
     results: dict[str, CreatedTopic] = {}
     mutations = Mutations(services, ctx, FIRST_STRICT_CREATION)
     planned = await _plan(services, request, results, mutations)
@@ -180,6 +180,16 @@ def _created(services: Services, ctx: RequestContext, topic: NewTopic, code: Err
     )
 
 
+def topics_told(asked: Asked) -> None:
+    """Who asks a controller that has just started, and has been told of no topic yet, asks again."""
+    _require_topics(asked.services)
+
+
+def _require_topics(services: Services) -> None:
+    if not services.metadata.introduced.is_set():
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+
+
 def _may_delete(asked: Asked) -> Steps:
     """Who asks by id learns the topic's name only where the topic may be known; an id nobody has is unknown to all.
 
@@ -218,11 +228,11 @@ def _may_delete(asked: Asked) -> Steps:
         asked.finish(name)
 
 
-@handles(DeleteTopicsRequest, controller_first, _may_delete)
+@handles(DeleteTopicsRequest, controller_first, topics_told, _may_delete)
 async def delete_topics(services: Services, ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Mark topics for deletion; answers when they are gone from the metadata cache, or in time with code 7."""
-    if not services.controller.is_active:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    require_controller(services)
+    _require_topics(services)
     if not services.config.delete_topic_enable:
         old = ctx.api_version < 3
         raise KafkaError(ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)

@@ -102,7 +102,8 @@ async def test_partitions_that_somebody_else_adds_meanwhile_are_not_erased(
             zookeeper=session,
             controller=SimpleNamespace(is_active=True),
             config=SimpleNamespace(kbroker_max_partitions_per_topic=10, kbroker_max_replicas_per_request=10),
-            metadata=SimpleNamespace(brokers={1: SimpleNamespace(id=1, rack=None)}),
+            broker_id=1,
+            metadata=SimpleNamespace(controller_id=1, brokers={1: SimpleNamespace(id=1, rack=None)}),
             quotas=None,
         )
         ctx = SimpleNamespace(api_version=3)

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.demands import Asked
-from kbroker.handlers.topics import _may_delete
-from kbroker.protocol.errors import ErrorCode
+from kbroker.handlers.topics import _may_delete, create_topics, delete_topics, topics_told
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.replication import UpdateMetadataRequest
 from kbroker.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.security.authorizer import Authorizer
@@ -205,6 +207,23 @@ async def test_a_topic_whose_deletion_waits_for_a_broker_is_not_there_to_be_made
         (refused,) = await create(ask, topic("t"), validate_only=only_checked)
         assert refused.error_code is ErrorCode.TOPIC_ALREADY_EXISTS
         assert refused.error_message == "Topic 't' is marked for deletion."
+
+
+async def test_a_controller_that_has_not_been_told_of_the_cluster_yet_says_that_it_is_none() -> None:
+    """It would say that there are too few brokers and no such topic, and nobody would ask again."""
+    cache = MetadataCache()
+    cache.introduced.clear()
+    services: Any = SimpleNamespace(controller=SimpleNamespace(is_active=True), metadata=cache, broker_id=1)
+    ctx: Any = SimpleNamespace(api_version=5)
+    deletion = DeleteTopicsRequest(topic_names=["t"], timeout_ms=0)
+    with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+        await create_topics(services, ctx, CreateTopicsRequest(topics=[topic("t")], timeout_ms=0))
+    # It is told of the brokers first, then of the topics.
+    cache.update(UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[], live_brokers=[]))
+    with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+        await delete_topics(services, ctx, deletion)
+    with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+        topics_told(Asked(services, ctx, deletion, Authorizer().authority("User:anna", "10.0.0.1")))
 
 
 async def test_deleting_what_is_not_there_is_an_error(ask: Ask) -> None:
