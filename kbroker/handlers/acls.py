@@ -142,11 +142,12 @@ async def create_acls(services: Services, ctx: RequestContext, request: CreateAc
     wanted: dict[Pattern, dict[int, Entry]] = {}
     for number, creation in enumerate(request.creations):
         await turn.end_if_over()
-        try:
-            pattern, entry = _rule(creation)
+        rule = _rule(creation)
+        if isinstance(rule, KafkaError):
+            errors[number] = rule
+        else:
+            pattern, entry = rule
             wanted.setdefault(pattern, {})[number] = entry
-        except KafkaError as refusal:
-            errors[number] = refusal
     for pattern, entries in wanted.items():
         await turn.end_if_over()
         error = await _add(rules, pattern, entries.values())
@@ -165,20 +166,21 @@ def _codes(creation: CreateAclsRequest.AclCreation) -> tuple[int, int, int, int]
     )
 
 
-def _rule(creation: CreateAclsRequest.AclCreation) -> tuple[Pattern, Entry]:
+def _rule(creation: CreateAclsRequest.AclCreation) -> tuple[Pattern, Entry] | KafkaError:
+    """Return the rule, or what is wrong with it."""
     name = creation.resource_name
     if creation.resource_type == AclResource.CLUSTER and name != CLUSTER_NAME:
         text = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        return KafkaError(ErrorCode.INVALID_REQUEST, text)
     if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
+        return KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
     try:
         pattern = Pattern(AclResource(creation.resource_type), AclPattern(creation.resource_pattern_type), name)
         operation, permission = AclOperation(creation.operation), AclPermission(creation.permission_type)
     except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "ACL binding contains unknown elements") from None
+        return KafkaError(ErrorCode.INVALID_REQUEST, "ACL binding contains unknown elements")
     if "/" in name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"ACL binding contains invalid resource name: {name}")
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"ACL binding contains invalid resource name: {name}")
     return pattern, Entry(creation.principal, creation.host, operation, permission)
 
 

@@ -19,15 +19,19 @@ from kbroker.protocol.messages.quotas import (
     DescribeClientQuotasResponse,
 )
 from kbroker.replica.turns import Turn, in_turns
+from kbroker.security.limited_lines import LimitedLines
 from kbroker.security.quotas import ANY, CLIENT_KEYS, IP_KEYS, Entity, stored, valid_limit
 
 log = logging.getLogger(__name__)
+_lines = LimitedLines(log, "limits that were not changed")
 
 USER, CLIENT, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT, IP)
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 ENTITIES_AT_ONCE = 50
 """Looked at between two looks at the clock."""
+MOST_OF_ENTRY = 1_000
+"""Names, or limits, of one entity: they are taken in one turn of the loop."""
 
 Named = Mapping[str, str]
 """Type of entity -> name, ANY for the default."""
@@ -123,21 +127,12 @@ async def alter_client_quotas(
     services: Services, ctx: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
     """Set and remove limits, each entity for itself."""
+    if any(len(each.entity) > MOST_OF_ENTRY or len(each.ops) > MOST_OF_ENTRY for each in request.entries):
+        text = f"An entry has more than {MOST_OF_ENTRY} names or limits: there are not as many of one entity"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     entries, turn = [], Turn()
     for entry in request.entries:
-        error = None
-        try:
-            place, kinds = await _place(entry)
-            changes = _changes(kinds, entry)
-            if not request.validate_only:
-                await _keeper(services).change(place, changes)
-        except KafkaError as refusal:
-            error = refusal
-        except ControllerMoved as moved:
-            error = KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, str(moved))
-        except ZooKeeperError as failure:
-            log.error("limits of %s not changed: %r", entry.entity, failure)
-            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {failure}")
+        error = await _alter(_keeper(services), entry, request.validate_only)
         entries.append(
             AlterClientQuotasResponse.EntryData(
                 error_code=ErrorCode.NONE if error is None else error.code,
@@ -150,6 +145,25 @@ async def alter_client_quotas(
         )
         await turn.end_if_over()
     return AlterClientQuotasResponse(entries=entries)
+
+
+async def _alter(
+    keeper: QuotaKeeper, entry: AlterClientQuotasRequest.EntryData, validate_only: bool
+) -> KafkaError | None:
+    """Change one entity's limits; returns what is wrong, if anything is."""
+    try:
+        place, kinds = await _place(entry)
+        changes = _changes(kinds, entry)
+        if not validate_only:
+            await keeper.change(place, changes)
+    except KafkaError as error:
+        return error
+    except ControllerMoved as error:
+        return KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, str(error))
+    except ZooKeeperError as error:
+        log.log(_lines.level("ZooKeeper", logging.ERROR), "limits of %s not changed: %r", place.entity, error)
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error}")
+    return None
 
 
 async def _place(entry: AlterClientQuotasRequest.EntryData) -> tuple[Place, Mapping[str, type]]:

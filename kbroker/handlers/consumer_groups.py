@@ -166,13 +166,13 @@ def _describe_to(services: Services, ctx: RequestContext, group_id: str) -> Gene
 
     It is described as it is now, and written out in turns: each of its members may have thousands of topics.
     """
-    group, error = services.groups.describe(group_id)
-    message = None
-    if error is ErrorCode.NONE and not isinstance(group, ConsumerGroup):
-        error = ErrorCode.GROUP_ID_NOT_FOUND
-        message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+    group, code = services.groups.describe(group_id)
     if not isinstance(group, ConsumerGroup):
-        return _not_described(group_id, error, message)
+        error = KafkaError(code)
+        if code is ErrorCode.NONE:
+            text = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+            error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        return _not_described(group_id, error)
     described = DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group_id,
@@ -193,7 +193,7 @@ def _describe_to(services: Services, ctx: RequestContext, group_id: str) -> Gene
         names = {topic.topic_name for each in (assignment, target_assignment) for topic in each.topic_partitions}
         for name in names - known if ctx.authority.is_limited else ():
             if not ctx.authority.could(DESCRIBE, TOPIC, name, "ConsumerGroupDescribe"):
-                return _not_described(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ALL_TOPICS)
+                return _not_described(group_id, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ALL_TOPICS))
             yield
         known |= names
         written.append(_member(member, assignment, target_assignment))
@@ -202,10 +202,10 @@ def _describe_to(services: Services, ctx: RequestContext, group_id: str) -> Gene
     return described
 
 
-def _not_described(group_id: str, error: ErrorCode, message: str | None) -> DescribedGroup:
+def _not_described(group_id: str, error: KafkaError) -> DescribedGroup:
     return DescribedGroup(
-        error_code=error,
-        error_message=message,
+        error_code=error.code,
+        error_message=error.message or None,
         group_id=group_id,
         group_state="",
         group_epoch=0,

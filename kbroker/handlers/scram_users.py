@@ -63,23 +63,24 @@ async def describe_user_scram_credentials(
 
 
 def _described(name: str, times: int, credentials: Mapping[str, ScramCredential]) -> Described:
-    code, message = ErrorCode.NONE, None
+    error = None
     if times > 1:
-        code, message = (
-            ErrorCode.DUPLICATE_RESOURCE,
-            f"Cannot describe SCRAM credentials for the same user twice: {name}",
-        )
+        text = f"Cannot describe SCRAM credentials for the same user twice: {name}"
+        error = KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
     elif not credentials:
-        code, message = (
-            ErrorCode.RESOURCE_NOT_FOUND,
-            f"Attempt to describe a user credential that does not exist: {name}",
-        )
+        text = f"Attempt to describe a user credential that does not exist: {name}"
+        error = KafkaError(ErrorCode.RESOURCE_NOT_FOUND, text)
     infos = [
         DescribeUserScramCredentialsResponse.CredentialInfo(mechanism=NUMBERS[mechanism], iterations=each.iterations)
         for mechanism, each in sorted(credentials.items())
-        if code is ErrorCode.NONE
+        if error is None
     ]
-    return Described(user=name, error_code=code, error_message=message, credential_infos=infos)
+    return Described(
+        user=name,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        credential_infos=infos,
+    )
 
 
 # -- AlterUserScramCredentials ----------------------------------------------------------------------------------------

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import selectors
 import socket
 import threading
 import time
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kbroker.client.connection import Connection
 from kbroker.dev.broker_process import BrokerProcess
-from kbroker.handlers.client_quotas import _place
+from kbroker.handlers.client_quotas import _place, alter_client_quotas
 from kbroker.handlers.refusals import blank
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -119,6 +121,12 @@ async def test_what_makes_no_limit_is_refused_by_itself(limited: Any) -> None:
         entry({"user": "a"}, producer_byte_rate=1),
     )
     assert codes == [INVALID] * 11 + [NONE]
+    several = entry({"user": "a"}, producer_byte_rate=1)
+    for too_many in (
+        Entry(entity=several.entity * 1001, ops=several.ops),
+        Entry(entity=several.entity, ops=several.ops * 1001),
+    ):
+        assert await alter(ask, too_many) == [INVALID], "of one entity there are not as many"
     for components, said in (
         ({"ip": (SPECIFIED, None), "user": (SPECIFIED, None)}, "INVALID_REQUEST"),
         ({"sandwich": (SPECIFIED, None)}, "UNSUPPORTED_VERSION"),
@@ -126,6 +134,23 @@ async def test_what_makes_no_limit_is_refused_by_itself(limited: Any) -> None:
     ):
         with pytest.raises(AssertionError, match=said):
             await describe(ask, False, **components)
+
+
+async def test_what_is_refused_leaves_nothing_for_the_garbage_collector() -> None:
+    """It looks at old objects once in minutes: a request in a cycle of references would be held for as long."""
+    wrong: Any = AlterClientQuotasRequest(
+        entries=[entry({"sandwich": str(number)}, producer_byte_rate=1) for number in range(500)], validate_only=False
+    )
+    services: Any = SimpleNamespace(quotas=object())
+    gc.collect()
+    gc.disable()
+    try:
+        answer = await alter_client_quotas(services, wrong, wrong)
+        assert {each.error_code for each in answer.entries} == {INVALID}
+        del answer, wrong
+        assert gc.collect() < 500
+    finally:
+        gc.enable()
 
 
 def production(topic: str, size: int) -> ProduceRequest:

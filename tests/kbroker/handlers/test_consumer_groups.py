@@ -23,6 +23,7 @@ from kbroker.protocol.messages.groups import (
     OffsetFetchRequest,
 )
 from kbroker.protocol.messages.topics import CreateTopicsRequest
+from kbroker.protocol.primitives import LONGEST_STRING
 from kbroker.security.authorizer import EVERYTHING
 from tests.fixtures.others import Others
 from tests.kbroker.asking import Ask
@@ -145,8 +146,9 @@ async def test_a_member_that_is_no_consumer_cannot_join_consumers(ask: Ask, grou
     assert (await ask(stranger, 9)).error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     (described,) = (await ask(DescribeGroupsRequest(groups=[group]), 5)).groups
     assert (described.error_code, described.group_state) == (ErrorCode.NONE, "Dead")
-    request = ConsumerGroupDescribeRequest(group_ids=["stranger"], include_authorized_operations=False)
-    assert (await ask(request, 1)).groups[0].error_code is ErrorCode.GROUP_ID_NOT_FOUND
+    names = ["stranger", "x" * LONGEST_STRING]
+    request = ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
+    assert [each.error_code for each in (await ask(request, 1)).groups] == [ErrorCode.GROUP_ID_NOT_FOUND] * 2
 
 
 async def test_others_have_their_turns_while_a_large_group_is_described(others: Others, short_turns: None) -> None:

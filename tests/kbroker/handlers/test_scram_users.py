@@ -9,6 +9,7 @@ from kbroker.protocol.messages.security import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
 )
+from kbroker.protocol.primitives import LONGEST_STRING
 from kbroker.security.exchange import SCRAM_SHA_256
 from kbroker.security.scram import salted_password
 from tests.kbroker.asking import Ask
@@ -82,3 +83,5 @@ async def test_whoever_is_asked_for_twice_or_is_unknown_gets_an_error_of_its_own
         "": ErrorCode.RESOURCE_NOT_FOUND,
         "twice": ErrorCode.DUPLICATE_RESOURCE,
     }
+    longest = "x" * LONGEST_STRING
+    assert await describe(ask, longest, "nobody") == dict.fromkeys((longest, "nobody"), ErrorCode.RESOURCE_NOT_FOUND)
