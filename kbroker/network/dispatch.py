@@ -429,13 +429,17 @@ class _Send:
         self.ctx = ctx
 
     def __call__(self, future: asyncio.Future[Any] | Reply) -> None:
-        connection = self.ctx.connection
-        try:
-            parts = _result(future)
-        except CloseConnection as reason:
-            connection.close(str(reason), logging.WARNING)
+        error = _error_of(future)
+        if error is None:
+            self.send(future.result())
         else:
-            self.send(parts)
+            self.close(error)
+
+    def close(self, error: BaseException) -> None:
+        """End the connection: there will be no answer."""
+        if not isinstance(error, CloseConnection):
+            raise error
+        self.ctx.connection.close(str(error), logging.WARNING)
 
     def send(self, parts: list[Any] | None) -> None:
         """Give the connection what is to be sent; None: nothing."""
@@ -464,20 +468,19 @@ class _Finish(_Send):
         self.request = request
 
     def __call__(self, future: asyncio.Future[Any] | Reply) -> None:
+        error = _error_of(future)
+        if isinstance(error, CloseConnection):
+            self.close(error)
+            return
         try:
-            try:
-                answer = _result(future)
-            except CloseConnection:
-                raise
-            except Exception as error:
-                answer = self.dispatcher._refuse(self.ctx, self.request, error)
+            answer = future.result() if error is None else self.dispatcher._refuse(self.ctx, self.request, error)
             if answer is None:
                 self.dispatcher._unanswered(self.ctx, self.request)
                 parts = None
             else:
                 parts = self.dispatcher._encode(self.ctx, self.request, answer)
         except CloseConnection as reason:
-            self.ctx.connection.close(str(reason), logging.WARNING)
+            self.close(reason)
             return
         self.request = None
         if parts is None or type(parts) is list:
@@ -486,8 +489,10 @@ class _Finish(_Send):
             asyncio.ensure_future(parts).add_done_callback(_Send(self.ctx))
 
 
-def _result(future: asyncio.Future[Any] | Reply) -> Any:
-    """Return the result; raises CloseConnection for one that was cancelled."""
-    if future.cancelled():
-        raise CloseConnection("its request was cancelled")
-    return future.result()
+def _error_of(future: asyncio.Future[Any] | Reply) -> BaseException | None:
+    """Return what it ended with instead of a result; a CloseConnection for one that was cancelled.
+
+    It is not raised again: it would hold this frame, which holds the future, which holds it, and so the whole request
+    until the garbage collector looks at all there is.
+    """
+    return CloseConnection("its request was cancelled") if future.cancelled() else future.exception()

@@ -123,8 +123,8 @@ async def test_what_makes_no_limit_is_refused_by_itself(limited: Any) -> None:
     assert codes == [INVALID] * 11 + [NONE]
     several = entry({"user": "a"}, producer_byte_rate=1)
     for too_many in (
-        Entry(entity=several.entity * 1001, ops=several.ops),
-        Entry(entity=several.entity, ops=several.ops * 1001),
+        Entry(entity=[*several.entity] * 1001, ops=several.ops),
+        Entry(entity=several.entity, ops=[*several.ops] * 1001),
     ):
         assert await alter(ask, too_many) == [INVALID], "of one entity there are not as many"
     for components, said in (

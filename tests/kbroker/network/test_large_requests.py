@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator
 from types import SimpleNamespace
@@ -231,6 +232,27 @@ async def test_a_request_that_cannot_be_read_or_answered_leaves_its_place(
     peers = [ask(dispatcher, number, frame[:-2] if is_broken else frame) for number in range(MANY)]
     for peer in peers:
         assert isinstance(await asyncio.wait_for(peer.answers.get(), 30), CloseConnection)
+
+
+async def test_a_request_that_ends_its_connection_is_let_go_of_at_once(handlers: dict[int, Any]) -> None:
+    """Not when the garbage collector looks at what is old, once in minutes."""
+
+    @handles(MetadataRequest, nothing("a test"))
+    def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
+        request.topics = [object.__new__(MetadataRequest.MetadataRequestTopic) for _ in request.topics]
+        raise CloseConnection("enough")
+
+    gc.collect()
+    gc.disable()
+    try:
+        peer = ask(new_dispatcher(), 1, metadata_frame(MOST_AT_ONCE + 1))
+        assert isinstance(await asyncio.wait_for(peer.answers.get(), 30), CloseConnection)
+        del peer
+        await until(lambda: not is_long_work_under_way())
+        await asyncio.sleep(0)
+        assert gc.collect() < 10
+    finally:
+        gc.enable()
 
 
 async def test_long_texts_make_a_request_large_and_an_answer(handlers: dict[int, Any], short_turns: None) -> None:
