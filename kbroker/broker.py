@@ -554,13 +554,13 @@ class Broker:
             if coordinator is not None:
                 await coordinator.stop()
         if hasattr(self, "server"):
+            self.services.metadata.end()
             await self.server.stop(DRAIN_S if controlled else 0.1)
         for task in list(self._tasks):
             task.cancel()
-        if self._logins is not None:
-            await self._logins.close()
-        if self._producer_ids is not None:
-            await self._producer_ids.close()
+        for part in (self._logins, self._producer_ids):
+            if part is not None:
+                await part.close()
         await self._leave_cluster()
         if self._standstill is not None:
             self._standstill.close()

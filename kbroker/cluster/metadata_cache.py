@@ -78,6 +78,8 @@ class MetadataCache:
         self.introduced = asyncio.Event()
         """Not set while a starting broker waits for its first word on the topics: "unknown topic" would be wrong."""
         self.introduced.set()
+        self.is_over = False
+        """Whether the broker stops."""
         self.broker_changes = 0
         """Grows whenever a broker comes, goes or moves."""
         self.descriptions: dict[tuple[int, str, bool], Any] = {}
@@ -202,17 +204,25 @@ class MetadataCache:
         return removed
 
     async def wait_for(self, predicate: Callable[[MetadataCache], bool], timeout: float) -> bool:
-        """Wait until the predicate holds (tested now and after each update); False after `timeout` seconds."""
+        """Wait until the predicate holds (tested now and after each update).
+
+        False after `timeout` seconds, and once the broker stops.
+        """
         if predicate(self):
             return True
-        if timeout <= 0:
+        if timeout <= 0 or self.is_over:
             return False
-        with self._waiting(predicate) as holds:
+        with self._waiting(lambda cache: cache.is_over or predicate(cache)) as holds:
             try:
                 async with asyncio.timeout(timeout):
-                    return await holds
+                    return await holds and not self.is_over
             except TimeoutError:
                 return False
+
+    def end(self) -> None:
+        """The broker stops: whoever waits for an update hears at once that it has not come."""
+        self.is_over = True
+        self._wake()
 
     @contextmanager
     def _waiting(self, predicate: Callable[[MetadataCache], bool]) -> Iterator[asyncio.Future[bool]]:

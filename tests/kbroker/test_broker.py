@@ -32,7 +32,7 @@ from tests.controller.sessions import expire
 from tests.fixtures.brokers import MakeBroker, kill_and_expire
 from tests.fixtures.zookeeper import ZooKeeperAddress, expire_session
 from tests.kbroker.asking import asking
-from tests.kbroker.handlers.test_topics import create, describe, topic
+from tests.kbroker.handlers.test_topics import create, describe, replicas, topic
 
 
 def run_to_its_end(tmp_path: Path, timeout: float = 30, **properties: str) -> subprocess.CompletedProcess[str]:
@@ -179,6 +179,16 @@ def test_the_ready_file_says_where_it_serves(own_broker: BrokerProcess) -> None:
 def test_sigterm_stops_it_in_order(own_broker: BrokerProcess) -> None:
     assert own_broker.stop() == 0
     assert (own_broker.log_dir / ".kafka_cleanshutdown").exists()
+
+
+async def test_it_stops_without_waiting_for_what_the_cluster_will_not_do(own_broker: BrokerProcess) -> None:
+    async with asking(own_broker) as ask:
+        led_by_nobody = topic("t", -1, -1, assignments=[replicas(0, 99)])
+        waiting = asyncio.create_task(create(ask, led_by_nobody, timeout_ms=60_000))
+        await until(lambda: "1 new topic" in own_broker.log_tail(100))
+        assert await asyncio.to_thread(own_broker.stop, 20) == 0
+        (created,) = await asyncio.wait_for(waiting, 20)
+        assert created.error_code is ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_it_finds_its_topics_again_after_a_stop_and_after_a_kill(own_broker: BrokerProcess) -> None:

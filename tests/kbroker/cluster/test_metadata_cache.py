@@ -110,6 +110,19 @@ async def test_waiting_ends_with_the_update_that_was_waited_for() -> None:
     assert cache._waiters == []
 
 
+async def test_nobody_waits_for_updates_of_a_broker_that_stops() -> None:
+    cache = MetadataCache()
+    cache.update(update(0))
+    waiting = asyncio.create_task(cache.wait_for(lambda known: False, 60))
+    async with cache.while_reached(1, "PLAINTEXT"):
+        await asyncio.sleep(0)
+        cache.end()
+        assert not await asyncio.wait_for(waiting, 20)
+        assert not await asyncio.wait_for(cache.wait_for(lambda known: False, 60), 20)
+        assert await cache.wait_for(lambda known: "orders" in known.topics, 60)
+        await asyncio.sleep(0)  # whom it asks is still there
+
+
 async def test_what_a_broker_is_asked_is_given_up_once_it_is_gone_or_elsewhere() -> None:
     cache = MetadataCache()
     cache.update(update(0))
