@@ -14,6 +14,7 @@ from kbroker.network import large_requests
 from kbroker.network.authentication import LoginCounts
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import Dispatcher
+from kbroker.network.limits import FETCH
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.distribution import Distribution
 from kbroker.protocol.headers import encode_request
@@ -140,13 +141,12 @@ async def test_zookeeper_s_session_is_told(played: Played) -> None:
     assert found.value("kbroker_zookeeper_session_state", state="CONNECTED") == 0
 
 
-async def test_requests_and_answers_that_wait_are_counted(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_and_answers_that_wait_are_counted(played: Played) -> None:
     answer = bytes(8 << 20)
 
     def large_answer(connection: Connection, request: memoryview) -> list[bytes]:
         return [len(answer).to_bytes(4, "big"), answer]
 
-    monkeypatch.setattr(large_requests, "MOST_AT_WORK", 0)
     async with serving(large_answer, queued_max_bytes=1) as server:
         silent = socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"]), timeout=20)
         dispatcher = Dispatcher(played.services)
@@ -158,7 +158,9 @@ async def test_requests_and_answers_that_wait_are_counted(played: Played, monkey
         async with connected(server) as later:
             later.send(frame(b"two"))
             await until(lambda: server.waiting == 1)
-            line = [asyncio.ensure_future(dispatcher._clients_large.enter()) for _ in range(2)]
+            large = dispatcher._lines.line_of(FETCH, 0, takes_brokers=False)
+            places = [await large.enter() for _ in range(large_requests.MOST_AT_WORK)]
+            line = [asyncio.ensure_future(large.enter()) for _ in range(2)]
             await until(lambda: dispatcher.waiting == 2)
             found = collected(network.collect, sources)
             assert found.value("kafka_network_requestchannel_requestqueuesize") == 3
@@ -168,6 +170,8 @@ async def test_requests_and_answers_that_wait_are_counted(played: Played, monkey
                 each.cancel()
             await asyncio.gather(*line, return_exceptions=True)
             assert dispatcher.waiting == 0
+            for place in places:
+                place.leave()
         silent.close()
 
 
