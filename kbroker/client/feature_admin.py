@@ -32,9 +32,10 @@ class FeatureAdmin:
 
     async def describe_features(self: _Admin) -> dict[str, FeatureDescription]:
         """Return what the broker that is asked supports of each feature, and which level counts in the cluster."""
-        connection = await self.cluster.any_connection()
+        if not self.cluster.metadata.nodes:
+            await self.cluster.refresh()
         request = ApiVersionsRequest(client_software_name="kbroker", client_software_version="1")
-        answer = await connection.request(request, timeout=self.cluster.config.request_timeout_ms / 1000)
+        answer = await self.cluster.ask(request)
         levels = {each.name: each.max_version_level for each in answer.finalized_features}
         supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
         return {

@@ -403,9 +403,10 @@ async def test_brokers_that_have_been_known_are_waited_for(
             admin.list_groups,
             admin.list_transactions,
             admin.list_reassignments,
+            admin.describe_features,
         ]
         for call in calls:
-            admin.cluster.metadata.controller_id = -1
+            admin.cluster.metadata.controller_id = -1  # whom to ask is not known
             if is_known:
                 refusals = 0
                 await admin.list_topics()
