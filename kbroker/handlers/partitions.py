@@ -18,7 +18,7 @@ from kbroker.handlers.mutations import Mutations
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse
-from kbroker.replica.turns import Turn
+from kbroker.replica.turns import Turn, only_waits
 
 WRITE_ATTEMPTS = 10
 FIRST_STRICT_VERSION = 3
@@ -47,6 +47,7 @@ async def create_partitions(
             results[topic.name] = Result(name=topic.name, error_code=error.code, error_message=error.message or None)
         await turn.end_if_over()
     if not request.validate_only:
+        only_waits()
         for name in await wait_for_leaders(services.metadata, counts, request.timeout_ms):
             results[name] = Result(name=name, error_code=ErrorCode.REQUEST_TIMED_OUT)
     return CreatePartitionsResponse(throttle_time_ms=mutations.delay_ms, results=list(results.values()))

@@ -24,7 +24,7 @@ from kbroker.protocol.messages.replication import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )
-from kbroker.replica.turns import in_turns
+from kbroker.replica.turns import in_turns, only_waits
 
 
 @handles(ControlledShutdownRequest, on_cluster(CLUSTER_ACTION))
@@ -48,6 +48,7 @@ async def elect_leaders(services: Services, ctx: RequestContext, request: ElectL
     """Elect leaders; answers when the metadata cache shows them, for those it does not show in time with code 7."""
     deadline = time.monotonic() + request.timeout_ms / 1000
     held = await services.controller.elect_leaders(request)
+    only_waits()
     waiting = dict(held.leader_epochs)
 
     def all_shown(cache: MetadataCache) -> bool:

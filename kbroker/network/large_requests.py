@@ -9,9 +9,9 @@ A connection has one request in line at most, so that all have their turn; one w
 a Produce, which may have no answer to wait for. What brokers ask each other has a line of its own. Bytes that wait
 count for queued.max.request.bytes, as those of all requests.
 
-What is changed in ZooKeeper one by one (limits.py) takes milliseconds each, and goes on when the client has left: a
-place is kept until all is done, or any number of such requests would be in work at once. Small ones have places of
-their own, so that who changes one thing does not wait for somebody who changes thousands.
+What is changed in ZooKeeper one by one, or by the controller (limits.py), takes milliseconds each, and goes on when the
+client has left: a place is kept until all is done, or any number of such requests would be in work at once. Small ones
+have places of their own, so that who changes one thing does not wait for somebody who changes thousands.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LargeRequests:
     """The places there are, and the line before them."""
 
     def __init__(self, most_at_work: int = MOST_AT_WORK, *, are_kept: bool = False) -> None:
-        """`are_kept`: places are, also by who waits for others."""
+        """`are_kept`: places are, by who waits for others, too, until he says that all is done (`only_waits`)."""
         self.at_work = 0
         self.are_kept = are_kept
         self._most_at_work = most_at_work

@@ -18,6 +18,7 @@ ALTER_REPLICA_LOG_DIRS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS = 34, 43, 46
 JOIN_GROUP, CREATE_ACLS, DELETE_ACLS, CONSUMER_GROUP_HEARTBEAT = 11, 30, 31, 68
 ADD_PARTITIONS_TO_TXN = 24
 ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, ALTER_CLIENT_QUOTAS, ALTER_SCRAM_CREDENTIALS = 33, 44, 49, 51
+CREATE_PARTITIONS, ALTER_REASSIGNMENTS = 37, 45
 
 LARGE_REQUESTS = frozenset((PRODUCE, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION))
 """API keys of requests that hold record batches or speak of all a cluster's partitions: socket.request.max.bytes."""
@@ -58,9 +59,21 @@ A member names few protocols; a rule, a heartbeat's subscription are taken in on
 """
 
 CHANGES_ONE_BY_ONE = frozenset(
-    (CREATE_ACLS, DELETE_ACLS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, ALTER_CLIENT_QUOTAS, ALTER_SCRAM_CREDENTIALS)
+    (
+        CREATE_ACLS,
+        DELETE_ACLS,
+        ALTER_CONFIGS,
+        INCREMENTAL_ALTER_CONFIGS,
+        ALTER_CLIENT_QUOTAS,
+        ALTER_SCRAM_CREDENTIALS,
+        CREATE_PARTITIONS,
+        ELECT_LEADERS,
+        ALTER_REASSIGNMENTS,
+    )
 )
-"""API keys of requests that change one thing after the other in ZooKeeper."""
+"""API keys of requests that change one thing after the other in ZooKeeper, or that the controller works off one after
+the other.
+"""
 
 BROKER_REQUESTS = frozenset((LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, 7, WRITE_TXN_MARKERS, ALTER_PARTITION, 67))
 """API keys of requests that only brokers send: those and ControlledShutdown, AllocateProducerIds."""

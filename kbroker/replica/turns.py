@@ -62,6 +62,9 @@ class Errand:
         self.awaited = 0
         """So many of its tasks wait for their turn, or for a thread that works for it."""
 
+    def leave(self) -> None:
+        """Nothing more is done for it."""
+
 
 ERRAND: ContextVar[Errand | None] = ContextVar("ERRAND", default=None)
 
@@ -78,6 +81,13 @@ def at_work() -> Iterator[None]:
         yield
     finally:
         errand.awaited -= 1
+
+
+def only_waits() -> None:
+    """All is done for this errand: its answer waits for what others make of that."""
+    errand = ERRAND.get()
+    if errand is not None:
+        errand.leave()
 
 
 def in_turns(work: Work[Answer]) -> Answer | Awaitable[Answer]:

@@ -20,10 +20,11 @@ from kbroker.network.limits import LARGE_FRAME, MOST_AT_ONCE
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.messages.reassignments import ElectLeadersRequest, ElectLeadersResponse
 from kbroker.protocol.messages.replication import StopReplicaRequest
 from kbroker.protocol.messages.security import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from kbroker.protocol.schema import Message
-from kbroker.replica.turns import in_turns, is_long_work_under_way
+from kbroker.replica.turns import in_turns, is_long_work_under_way, only_waits
 from tests.controller.conftest import until
 from tests.kbroker.network.test_dispatch import Peer, frame_of, handlers, metadata_answer, metadata_frame
 
@@ -154,6 +155,25 @@ async def test_what_is_changed_one_by_one_is_in_work_for_some_at_once_though_it_
     for peer in large[:-1] + small:
         assert await asyncio.wait_for(peer.answers.get(), 30)
     assert isinstance(await asyncio.wait_for(large[-1].answers.get(), 30), CloseConnection)
+
+
+async def test_a_change_that_is_made_keeps_no_place_while_its_answer_waits_for_others(handlers: dict[int, Any]) -> None:
+    waiting: list[asyncio.Future[Any]] = []
+
+    @handles(ElectLeadersRequest, nothing("a test"))
+    async def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
+        only_waits()
+        waiting.append(asyncio.get_running_loop().create_future())
+        return await waiting[-1]
+
+    dispatcher = new_dispatcher()
+    frame = frame_of(ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=1), 2)
+    peers = [ask(dispatcher, number, frame) for number in range(MOST_SMALL_CHANGES + 1)]
+    await until(lambda: len(waiting) == len(peers))
+    for each in waiting:
+        each.set_result(ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=[]))
+    for peer in peers:
+        assert await asyncio.wait_for(peer.answers.get(), 30)
 
 
 async def test_brokers_do_not_wait_behind_clients(handlers: dict[int, Any], short_turns: None) -> None:
