@@ -53,6 +53,11 @@ def test_topics_live_their_lives_through_either_kind(
         chosen = (*server, "--topic", topic)
         java_tool(TOPIC_COMMAND, *chosen, "--create", "--partitions", "2", "--replication-factor", "3")
         cluster.until_whole(topic)
+        # What ZooKeeper says, brokers may hear a little later; the tool asks any of them.
+        until(
+            lambda topic=topic: None not in [retention(cluster, each, topic) for each in KINDS],  # type: ignore[misc]
+            f"not all brokers know of {topic}",
+        )
         java_tool(TOPIC_COMMAND, *chosen, "--alter", "--partitions", "4")
         until(lambda topic=topic: len(folders(cluster, topic)) == 12, f"no 12 replicas of {topic}")  # type: ignore[misc]
         cluster.until_whole(topic)
