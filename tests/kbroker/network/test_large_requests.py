@@ -22,7 +22,12 @@ from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.reassignments import ElectLeadersRequest, ElectLeadersResponse
 from kbroker.protocol.messages.replication import StopReplicaRequest
-from kbroker.protocol.messages.security import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
+from kbroker.protocol.messages.security import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
 from kbroker.protocol.schema import Message
 from kbroker.replica.turns import in_turns, is_long_work_under_way, only_waits
 from tests.controller.conftest import until
@@ -81,11 +86,14 @@ def new_dispatcher() -> Dispatcher:
     return Dispatcher(SimpleNamespace())  # type: ignore[arg-type]
 
 
-def scram_frame(size: int) -> memoryview:
-    """A change of users' passwords that has more bytes than that."""
+def scram_frame(request_type: Any, size: int) -> memoryview:
+    """About users' passwords, of more bytes than that."""
+    times = 1 + size // 10
+    if request_type is DescribeUserScramCredentialsRequest:
+        user = DescribeUserScramCredentialsRequest.UserName(name="somebody-else")
+        return frame_of(DescribeUserScramCredentialsRequest(users=[user] * times), 0)
     deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="somebody", mechanism=1)
-    deletions = [deletion] * (1 + size // 10)
-    return frame_of(AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[]), 0)
+    return frame_of(AlterUserScramCredentialsRequest(deletions=[deletion] * times, upsertions=[]), 0)
 
 
 def stop_frame() -> memoryview:
@@ -131,23 +139,35 @@ async def test_those_that_wait_for_others_hold_up_nobody(handlers: dict[int, Any
         assert await asyncio.wait_for(peer.answers.get(), 30)
 
 
-async def test_what_is_changed_one_by_one_is_in_work_for_some_at_once_though_it_waits(handlers: dict[int, Any]) -> None:
+@pytest.mark.parametrize(
+    ("request_type", "answer"),
+    [
+        (AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse(results=[])),
+        (
+            DescribeUserScramCredentialsRequest,
+            DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=[]),
+        ),
+    ],
+)
+async def test_what_is_changed_one_by_one_is_in_work_for_some_at_once_though_it_waits(
+    handlers: dict[int, Any], request_type: Any, answer: Message
+) -> None:
     """Its work goes on when a client has left: else whoever comes and goes would have the broker hold ever more."""
     begun: list[asyncio.Future[Any]] = []
 
-    @handles(AlterUserScramCredentialsRequest, nothing("a test"))
+    @handles(request_type, nothing("a test"))
     async def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
         begun.append(asyncio.get_running_loop().create_future())
         await begun[-1]
-        return AlterUserScramCredentialsResponse(results=[])
+        return answer
 
     dispatcher = new_dispatcher()
-    large = [ask(dispatcher, number, scram_frame(LARGE_FRAME)) for number in range(MOST_AT_WORK + 2)]
+    large = [ask(dispatcher, number, scram_frame(request_type, LARGE_FRAME)) for number in range(MOST_AT_WORK + 2)]
     await until(lambda: len(begun) == MOST_AT_WORK)
     await asyncio.sleep(3 * PATIENCE_S)
     assert (len(begun), dispatcher.waiting) == (MOST_AT_WORK, 2)
     (await asyncio.wait_for(large[-1].waiting.get(), 30)).cancel()
-    small = [ask(dispatcher, number, scram_frame(0)) for number in range(MOST_SMALL_CHANGES + 1)]
+    small = [ask(dispatcher, number, scram_frame(request_type, 0)) for number in range(MOST_SMALL_CHANGES + 1)]
     await until(lambda: len(begun) == MOST_AT_WORK + MOST_SMALL_CHANGES)
     for number in range(MOST_AT_WORK + MOST_SMALL_CHANGES + 2):
         await until(lambda: len(begun) > number)  # noqa: B023
