@@ -158,7 +158,7 @@ FAULTS = [
     Failing(150, ".log", FULL, errno.ENOSPC),
     Failing(12, ".index", 1, errno.EIO),
     Failing(4, ".snapshot", 1, errno.EIO),
-    Failing(8, "replication-offset-checkpoint", FULL, errno.ENOSPC),
+    Failing(60, "replication-offset-checkpoint", FULL, errno.ENOSPC),
     Failing(41, "__transaction_state-0/", FULL, errno.ENOSPC),
     Failing(30, "__consumer_offsets-0/", 1, errno.EIO),
 ]
