@@ -18,8 +18,8 @@ from kbroker.segment import disk_pace
 
 pytest_plugins = (
     "tests.fixtures.scheduling",
-    "tests.fixtures.processes",
     "tests.fixtures.zookeeper",
+    "tests.fixtures.processes",
     "tests.fixtures.brokers",
     "tests.fixtures.certificates",
     "tests.fixtures.data_path",
