@@ -64,7 +64,7 @@ def outcome(function: Any, *arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("message_type", MESSAGES, ids=lambda message_type: message_type.__name__)
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_is_written_is_read_again_by_both_forms(message_type: type[Message], data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(versions_of(message_type)))
