@@ -53,8 +53,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
 
     def __init__(self, bootstrap: str, **arguments: Any) -> None:
         self.config = AdminConfig.read({"bootstrap": bootstrap, **arguments})
-        self.cluster = Cluster(self.config)
-        self.cluster.is_patient = True
+        self.cluster = Cluster(self.config, is_patient=self.config.wait_for_brokers)
 
     async def __aenter__(self) -> Admin:
         return self

@@ -93,6 +93,11 @@ class AdminConfig(ClientConfig):
         "take that takes a timeout_ms and was given none; None: request_timeout_ms.",
         at_least(1),
     )
+    wait_for_brokers: bool = setting(
+        True,
+        "Whether calls wait for brokers that were there before and do not answer now, for request_timeout_ms at most: "
+        "they may be starting again. False: most fail at once.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

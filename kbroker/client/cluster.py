@@ -38,7 +38,8 @@ BOOTSTRAP = (-1, CONTROL)
 class Cluster:
     """Connections and metadata of one client; lives on one event loop."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, *, is_patient: bool = False) -> None:
+        """`is_patient`: brokers that were known are waited for when metadata are asked for (who does not ask again)."""
         self.config = config
         self.metadata = ClusterMetadata()
         self.pool = BufferPool(max_bytes=config.pool_bytes)
@@ -49,8 +50,7 @@ class Cluster:
         self._connections: dict[tuple[int, str], Connection] = {}
         self._opening: dict[tuple[int, str], asyncio.Task[Connection]] = {}
         self._bootstrap: Connection | None = None
-        self.is_patient = False
-        """Whether brokers that were known are waited for when metadata are asked for: for who does not ask again."""
+        self._is_patient = is_patient
         self.follows_features = False
         """Whether features are asked for with each refresh: for who goes by them for longer than connections last."""
         self._features: dict[str, int] = {}
@@ -229,7 +229,7 @@ class Cluster:
                 is_known = True
                 answer: MetadataResponse = await connection.request(request, timeout=timeout)
             except NotConnected as error:
-                if not (self.is_patient and is_known):
+                if not (self._is_patient and is_known):
                     raise
                 problem = error
                 continue

@@ -49,9 +49,7 @@ def build_app(options: PageOptions) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         def make_admin() -> Admin:
-            admin = Admin(options.bootstrap, **options.for_client(AdminConfig))
-            admin.cluster.is_patient = False  # a reader hears at once that no broker answers
-            return admin
+            return Admin(options.bootstrap, **options.for_client(AdminConfig))
 
         async with make_admin() as admin, Beside(make_admin) as beside:
             facts = Facts(admin, beside)

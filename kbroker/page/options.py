@@ -53,8 +53,10 @@ class PageOptions:
         """Return the arguments of a client: of the settings those that this kind of client knows."""
         known = {name: value for name, value in self.settings.items() if knows(config, name)}
         own: dict[str, Any] = {"client_id": CLIENT_ID, "request_timeout_ms": REQUEST_TIMEOUT_MS}
-        if config is AdminConfig and "request_timeout_ms" not in map(setting_name, known):
-            own["default_api_timeout_ms"] = CHANGE_TIMEOUT_MS  # one that is chosen is for changes, too
+        if config is AdminConfig:
+            own["wait_for_brokers"] = False  # a reader hears at once that no broker answers
+            if "request_timeout_ms" not in map(setting_name, known):
+                own["default_api_timeout_ms"] = CHANGE_TIMEOUT_MS  # one that is chosen is for changes, too
         return {**own, **known, **more}
 
 

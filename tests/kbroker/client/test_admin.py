@@ -416,6 +416,12 @@ async def test_brokers_that_have_been_known_are_waited_for(
                 refusals = 1
                 with pytest.raises(errors.NotConnected, match="no bootstrap broker answers"):
                     await call()
+    async with Admin(bootstrap, wait_for_brokers=False) as admin:
+        refusals = 0
+        await admin.list_topics()
+        refusals = 1
+        with pytest.raises(errors.NotConnected, match="no bootstrap broker answers"):
+            await admin.list_topics()
 
 
 async def test_a_question_whose_connection_ends_is_asked_again_where_that_changes_nothing(

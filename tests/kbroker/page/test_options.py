@@ -36,6 +36,7 @@ def test_each_kind_of_client_gets_the_settings_that_it_knows() -> None:
 def test_a_question_is_given_up_sooner_than_a_change_unless_the_settings_say_otherwise() -> None:
     asks = AdminConfig.read({**PageOptions("b:1").for_client(AdminConfig), "bootstrap": "b:1"})
     assert (asks.request_timeout_ms, asks.default_api_timeout_ms) == (options.REQUEST_TIMEOUT_MS, 30_000)
+    assert not asks.wait_for_brokers
     given = PageOptions("b:1", settings={"default.api.timeout.ms": "5"}).for_client(AdminConfig, bootstrap="b:1")
     assert AdminConfig.read(given).default_api_timeout_ms == 5
     given = PageOptions("b:1", settings={"request.timeout.ms": "120000"}).for_client(AdminConfig, bootstrap="b:1")
