@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from kbroker.client.cluster import CONTROL, Cluster
+from kbroker.client.connection import Connection
 from kbroker.client.errors import error_for
 from kbroker.client.metadata import Node
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode
@@ -87,11 +88,10 @@ class Coordinator:
 
         `version` None: the newest that both sides have, at most `highest`.
         """
-        node_id = await self.find(timeout_ms)
+        connection = await self._connection(channel, timeout_ms)
+        if version is None:
+            version = connection.version_for(type(request), highest)
         try:
-            connection = await self.cluster.connection(node_id, channel)
-            if version is None:
-                version = connection.version_for(type(request), highest)
             return await connection.request(request, version, timeout=timeout_ms / 1000)
         except OSError:
             self.forget()
@@ -121,5 +121,14 @@ class Coordinator:
         raise problem
 
     async def version_for(self, request_type: type[Message]) -> int:
-        """Return the newest version of a request that both sides have."""
-        return (await self.cluster.connection(await self.find())).version_for(request_type)
+        """Return the newest version of a request that both sides have; raises as `ask` does."""
+        return (await self._connection(CONTROL)).version_for(request_type)
+
+    async def _connection(self, channel: str, timeout_ms: int | None = None) -> Connection:
+        """Return a connection to the coordinator; one that cannot be reached may be none any more, and is forgotten."""
+        node_id = await self.find(timeout_ms)
+        try:
+            return await self.cluster.connection(node_id, channel)
+        except OSError:
+            self.forget()
+            raise
