@@ -213,9 +213,9 @@ class Connection:
             if self._partial is None:
                 count = self._recv_into(scratch)
             else:
+                self._partial = None  # now: there may have been nothing yet, of a record of TLS in pieces
                 kept = len(self._partial)
                 scratch[:kept] = self._partial
-                self._partial = None
                 count = self._recv_into(memoryview(scratch)[kept:])
             if count == 0:
                 self.close("the client closed it", logging.DEBUG)

@@ -13,6 +13,7 @@ import pytest
 
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING
+from kbroker.network.limits import ServerLimits
 from kbroker.network.tls_channel import SLICE, TlsBuffers, TlsChannel
 from tests.fixtures.certificates import Authority, Identity
 from tests.kbroker.network.serving import until
@@ -191,6 +192,39 @@ async def test_an_end_that_comes_with_the_last_bytes_is_noticed_though_the_socke
                     await until(lambda: bool(waiting), ENOUGH_S)
                     waiting[0].answer([framed(b"done")])
                 await until(lambda: not server.connections, ENOUGH_S)
+
+
+async def test_the_start_of_a_frame_is_kept_while_the_next_record_comes_in_pieces(
+    authority: Authority, broker_identity: Identity
+) -> None:
+    """Java's clients write the size of a frame into a record of its own; that of a large one is not enough to go by."""
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+    limits = ServerLimits(small_request_max_bytes=100)
+    async with tls_serving(echo, tls_listener(broker_identity, authority), limits) as server:
+        with socket.create_connection(("127.0.0.1", server.ports["SSL"])) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+            client = trusting.wrap_bio(received, sent, server_hostname="localhost")
+            await shake_hands(sock, client, received, sent)
+            await until(lambda: bool(server.connections), ENOUGH_S)
+            (connection,) = server.connections
+            data = framed(bytes(1000))  # key 0: a Produce may be as large
+            client.write(data[:4])
+            sock.sendall(sent.read())
+            await until(lambda: connection._partial is not None, ENOUGH_S)
+            client.write(data[4:])
+            record = sent.read()
+            for piece in (record[:10], record[10:]):
+                sock.sendall(piece)
+                await asyncio.sleep(0.02)
+            answer = b""
+            while len(answer) < len(data):
+                async with asyncio.timeout(ENOUGH_S):
+                    received.write(await asyncio.get_running_loop().sock_recv(sock, 1 << 16))
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    while True:
+                        answer += client.read(1 << 16)
+            assert answer == data
 
 
 async def shake_hands(sock: socket.socket, client: ssl.SSLObject, received: ssl.MemoryBIO, sent: ssl.MemoryBIO) -> None:
