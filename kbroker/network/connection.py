@@ -141,8 +141,7 @@ class Connection:
         """The answer of that request, when nobody but this client wants it."""
         self._late: deque[LateAnswer] = deque()
         """Answers that are to come, or wait for one before them, in the order of the requests, all of one API."""
-        self._late_key = PRODUCE_KEY
-        self._late_scheduled = False
+        self._late_key, self._late_scheduled = PRODUCE_KEY, False
         self._muting: Muting | None = None
         self._held: memoryview | None = None
         """A whole frame that may not overtake the late answers."""
@@ -173,13 +172,13 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is in work and no answer is to be sent."""
-        return self.state is READING and not self._late
+        """Whether no request is in work and no answer is to be sent; it may be that it is not read for a while."""
+        return self.state is not SENDING and not self.is_waiting and self._held is None
 
     @property
     def is_waiting(self) -> bool:
         """Whether the client waits for an answer that is not ready."""
-        return self.state is WORKING or bool(self._late)
+        return self._pending or bool(self._late)
 
     def _on_readable(self) -> None:
         if self.state is not READING or self._rest is not None:
@@ -213,10 +212,10 @@ class Connection:
             if self._partial is None:
                 count = self._recv_into(scratch)
             else:
-                self._partial = None  # now: there may have been nothing yet, of a record of TLS in pieces
                 kept = len(self._partial)
                 scratch[:kept] = self._partial
                 count = self._recv_into(memoryview(scratch)[kept:])
+                self._partial = None  # now: there may have been nothing yet, of a record of TLS in pieces
             if count == 0:
                 self.close("the client closed it", logging.DEBUG)
                 return
@@ -386,9 +385,13 @@ class Connection:
         self._server.loop.call_at(self._muting.extend(seconds), self._go_on)
 
     def _is_mute(self) -> bool:
-        is_mute = self._muting is not None and self._muting.is_on()
-        self.state = WORKING if is_mute else self.state
-        return is_mute
+        """Whether it is not read for a while; then what was in work holds no memory meanwhile."""
+        if self._muting is None or not self._muting.is_on():
+            return False
+        self.state = WORKING
+        if self._held is None and self._frame is None:
+            self._release()
+        return True
 
     def _waits_for_turn(self, buffer: Buffer, start: int, end: int) -> bool:
         """Keep a frame, if it is large, alone in its buffer and may not be served in this turn of the loop."""
@@ -472,11 +475,9 @@ class Connection:
                 self.timing = late.timing
         if parts and not self._send(parts):
             return
-        if self._pending or self._is_mute():
-            self.state = WORKING
-            return
         held = self._held
-        if held is not None and self._late and not self._may_overtake(held):
+        has_to_wait = held is not None and self._late and not self._may_overtake(held)
+        if self._pending or has_to_wait or self._is_mute():
             self.state = WORKING
             return
         self._held = None
@@ -493,8 +494,7 @@ class Connection:
         """Go on with what is left over in the next turn of the loop, or in one of strangers."""
         if not self._is_resuming:
             self._is_resuming = True
-            is_known = self.login_limits is None
-            later = self._server.loop.call_soon if is_known else self._server.strangers_of(self.listener).wait
+            later = self._server.strangers_of(self.listener).wait if self.login_limits else self._server.loop.call_soon
             later(self._resume_in_turn)
 
     def _resume_in_turn(self) -> None:
