@@ -17,7 +17,9 @@ from kbroker.protocol.messages.replication import LEADER_BEING_DELETED, UpdateMe
 from kbroker.protocol.primitives import ZERO_UUID
 
 NO_LEADER = -1
+LOOKED_AT_AT_ONCE = 500
 
+Item = TypeVar("Item")
 Made = TypeVar("Made")
 PartitionState = UpdateMetadataRequest.UpdateMetadataPartitionState
 
@@ -218,6 +220,29 @@ class MetadataCache:
                     return await holds and not self.is_over
             except TimeoutError:
                 return False
+
+    async def wait_for_all(self, wanted: Iterable[Item], is_so: Callable[[Item], bool], timeout: float) -> list[Item]:
+        """Wait until something has become so of each of these; return those of which it has not in time.
+
+        At each update only the first that keeps the rest waiting is looked at: they may be thousands, and so may those
+        who wait.
+        """
+        left = list(wanted)
+
+        def nothing_is_left(_: MetadataCache) -> bool:
+            while left and is_so(left[-1]):
+                left.pop()
+            return not left
+
+        if await self.wait_for(nothing_is_left, timeout):
+            return []
+        late = []
+        for number, each in enumerate(left):
+            if not is_so(each):
+                late.append(each)
+            if number % LOOKED_AT_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return late
 
     def end(self) -> None:
         """The broker stops: whoever waits for an update hears at once that it has not come."""

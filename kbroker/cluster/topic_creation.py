@@ -199,9 +199,9 @@ def new_topic_id() -> bytes:
 async def write_topics(parts: ClusterParts, topics: Sequence[NewTopic]) -> dict[str, KafkaError | None]:
     """Write planned topics to ZooKeeper; give each its error or None."""
     try:
-        outcome: Mapping[str, ZooKeeperError | None] = await parts.zookeeper.create_topics(topics)
+        outcome = await parts.zookeeper.create_topics(topics)
     except ZooKeeperError as error:
-        outcome = {topic.name: error for topic in topics}
+        return dict.fromkeys((topic.name for topic in topics), _unwritten([topic.name for topic in topics], error))
     return {name: _as_kafka_error(name, error) for name, error in outcome.items()}
 
 
@@ -212,26 +212,27 @@ def _as_kafka_error(name: str, error: ZooKeeperError | None) -> KafkaError | Non
         return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if isinstance(error, TooLarge):
         return KafkaError(ErrorCode.INVALID_REQUEST, f"The topic does not fit into ZooKeeper: {error}.")
-    log.error("topic %s could not be written to ZooKeeper: %s", name, error)
+    return _unwritten([name], error)
+
+
+def _unwritten(names: Sequence[str], error: ZooKeeperError) -> KafkaError:
+    """Say once why topics, thousands perhaps, are not in ZooKeeper."""
+    log.error("%d topic(s) could not be written to ZooKeeper, %s: %s", len(names), few(names), error)
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error}")
 
 
 async def wait_for_leaders(metadata: MetadataCache, counts: Mapping[str, int], timeout_ms: int) -> set[str]:
     """Wait until each topic has that many partitions, all with a leader; return the topics that have not in time."""
-    waiting = dict(counts)
+    if timeout_ms <= 0:
+        return set(counts)
 
-    def all_lead(cache: MetadataCache) -> bool:
-        for name in list(waiting):
-            topic = cache.topics.get(name)
-            if topic is None or len(topic.partitions) < waiting[name]:
-                continue
-            if all(partition.leader in cache.brokers for partition in topic.partitions.values()):
-                del waiting[name]
-        return not waiting
+    def leads(name: str) -> bool:
+        topic = metadata.topics.get(name)
+        if topic is None or len(topic.partitions) < counts[name]:
+            return False
+        return all(partition.leader in metadata.brokers for partition in topic.partitions.values())
 
-    if timeout_ms > 0:
-        await metadata.wait_for(all_lead, timeout_ms / 1000)
-    return set(waiting)
+    return set(await metadata.wait_for_all(counts, leads, timeout_ms / 1000))
 
 
 # -- automatic creation -------------------------------------------------------------------------------------------

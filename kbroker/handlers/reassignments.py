@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable
 
-from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.controller.znodes import TopicPartition
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import ALTER, CLUSTER_ACTION, DESCRIBE, on_cluster
 from kbroker.handlers.registry import handles
@@ -49,19 +49,16 @@ async def elect_leaders(services: Services, ctx: RequestContext, request: ElectL
     deadline = time.monotonic() + request.timeout_ms / 1000
     held = await services.controller.elect_leaders(request)
     only_waits()
-    waiting = dict(held.leader_epochs)
+    cache, epochs = services.metadata, held.leader_epochs
 
-    def all_shown(cache: MetadataCache) -> bool:
-        for each, epoch in list(waiting.items()):
-            info = cache.partition(*each)
-            if info is not None and info.leader_epoch >= epoch:
-                del waiting[each]
-        return not waiting
+    def is_shown(each: TopicPartition) -> bool:
+        info = cache.partition(*each)
+        return info is not None and info.leader_epoch >= epochs[each]
 
-    await services.metadata.wait_for(all_shown, deadline - time.monotonic())
-    for topic in held.response.replica_election_results if waiting else ():
+    late = set(await cache.wait_for_all(epochs, is_shown, deadline - time.monotonic()))
+    for topic in held.response.replica_election_results if late else ():
         for partition in topic.partition_result:
-            if (topic.topic, partition.partition_id) in waiting:
+            if (topic.topic, partition.partition_id) in late:
                 partition.error_code = ErrorCode.REQUEST_TIMED_OUT
     return held.response
 

@@ -37,7 +37,7 @@ from kbroker.protocol.messages.topics import (
     DeleteTopicsResponse,
 )
 from kbroker.protocol.primitives import ZERO_UUID
-from kbroker.replica.turns import Turn
+from kbroker.replica.turns import Turn, only_waits
 
 LAST_ZNODES_S = 1.0
 FIRST_ID_VERSION = 6
@@ -143,6 +143,7 @@ async def _create(
     results: dict[str, CreatedTopic],
 ) -> None:
     errors = await write_topics(services, planned)
+    only_waits()
     counts = {topic.name: len(topic.assignment) for topic in planned if errors[topic.name] is None}
     late = await wait_for_leaders(services.metadata, counts, timeout_ms)
     turn = Turn()
@@ -250,6 +251,7 @@ async def delete_topics(services: Services, ctx: RequestContext, request: Delete
                 marked.add(result.name)
             else:
                 result.error_code, result.error_message = error.code, error.message or None
+    only_waits()
     late = await _wait_until_gone(services, marked, request.timeout_ms)
     for result in results:
         if result.name in late and result.error_code is ErrorCode.NONE:
@@ -297,11 +299,13 @@ async def _mark(services: Services, name: str, mutations: Mutations) -> KafkaErr
 
 async def _wait_until_gone(services: Services, names: set[str], timeout_ms: int) -> set[str]:
     """Return the topics that are still there after the time."""
+    cache = services.metadata
     if timeout_ms <= 0:
         return names
-    if names and await services.metadata.wait_for(lambda cache: names.isdisjoint(cache.topics), timeout_ms / 1000):
+    late = await cache.wait_for_all(names, lambda name: name not in cache.topics, timeout_ms / 1000)
+    if names and not late:
         await _wait_for_znodes(services, names, min(timeout_ms / 1000, LAST_ZNODES_S))
-    return {name for name in names if name in services.metadata.topics}
+    return {name for name in names if name in cache.topics}
 
 
 async def _wait_for_znodes(services: Services, names: set[str], seconds: float) -> None:

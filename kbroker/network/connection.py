@@ -96,8 +96,7 @@ class Connection:
     )
 
     def __init__(self, server: Server, channel: Channel, listener: Listener, host: str, port: int) -> None:
-        self._server = server
-        self._channel = channel
+        self._server, self._channel = server, channel
         self._recv_into = channel.recv_into
         self.listener = listener.name
         self.security_protocol = listener.security_protocol
@@ -106,8 +105,7 @@ class Connection:
         """Whoever logged in, or whose certificate it is: `User:` and the name."""
         self.authority: Everything = EVERYTHING
         """What the principal may do; dispatch keeps it up to date."""
-        self.client_software_name = "unknown"
-        self.client_software_version = "unknown"
+        self.client_software_name = self.client_software_version = "unknown"
         self.is_by_token = False
         """Whether a delegation token was the password: then no tokens are given out."""
         self.state = READING
@@ -448,6 +446,8 @@ class Connection:
     def cancel_when_closed(self, answer: Cancellable | None) -> None:
         """The request in work does nothing but wait: it ends with the connection. None: no longer."""
         self._cancelled_when_closed = answer
+        if self.state is CLOSED and answer is not None:
+            answer.cancel()
 
     def answer_late(self, late: LateAnswer, parts: list[Any] | None) -> None:
         """Give a late answer (None: it has none); it goes out when all before it are out."""

@@ -26,7 +26,7 @@ from kbroker.handlers.demands import Asked, Steps, quick_of, together
 from kbroker.handlers.refusals import refusal
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handling
 from kbroker.network.answer_errors import error_counter, error_counter_in_steps
-from kbroker.network.large_requests import Lines
+from kbroker.network.large_requests import Lines, Place
 from kbroker.network.letting_go import CancelledInTurn, let_go
 from kbroker.network.limits import (
     BROKER_REQUESTS,
@@ -310,11 +310,11 @@ class Dispatcher:
             place.leave()
             raise _unparsable(api, version, error) from error
         try:
-            return await self._answer_large(api, ctx, request, size)
+            return await self._answer_large(api, ctx, request, size, place)
         finally:
             let_go(request).add_done_callback(place.leave)
 
-    async def _answer_large(self, api: _Api, ctx: RequestContext, request: Any, size: int) -> Any:
+    async def _answer_large(self, api: _Api, ctx: RequestContext, request: Any, size: int, place: Place) -> Any:
         began = monotonic_ns()
         answer = self._handle(api, ctx, request)
         if ctx.timing is not None:
@@ -323,14 +323,17 @@ class Dispatcher:
             ctx.request_bytes, ctx.busy_ms = size, (monotonic_ns() - began) / 1e6
         if hasattr(answer, "__await__"):
             waiting = asyncio.ensure_future(answer)
+            place.when_it_only_waits = partial(ctx.connection.cancel_when_closed, CancelledInTurn(waiting))
             if ctx.ends_with_connection:
-                ctx.connection.cancel_when_closed(CancelledInTurn(waiting))
+                place.when_it_only_waits()
             try:
                 answer = await waiting
             except CloseConnection:
                 raise
             except Exception as error:
                 answer = await finished(self._refuse(ctx, request, error))
+            finally:
+                place.when_it_only_waits = None
             del waiting
         if answer is None:
             self._unanswered(ctx, request)

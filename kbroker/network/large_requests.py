@@ -10,14 +10,16 @@ a Produce, which may have no answer to wait for. What brokers ask each other has
 count for queued.max.request.bytes, as those of all requests.
 
 What is changed in ZooKeeper one by one, or by the controller (limits.py), takes milliseconds each, and goes on when the
-client has left: a place is kept until all is done, or any number of such requests would be in work at once. Small ones
-have places of their own, so that who changes one thing does not wait for somebody who changes thousands.
+client has left: a place is kept until all is done, or any number of such requests would be in work at once. What then
+waits for the controller or other brokers ends with its connection. Small ones have places of their own, so that who
+changes one thing does not wait for somebody who changes thousands.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kbroker.network.letting_go import CancelledInTurn
@@ -106,10 +108,11 @@ class Lines:
 class Place(Errand):
     """One request's place, for as long as there is work to be done for it."""
 
-    __slots__ = ("_loop", "_of", "_timer")
+    __slots__ = ("_loop", "_of", "_timer", "when_it_only_waits")
 
     def __init__(self, of: LargeRequests) -> None:
         super().__init__()
+        self.when_it_only_waits: Callable[[], object] | None = None
         self._of: LargeRequests | None = of
         self._loop = asyncio.get_running_loop()
         self._timer = None if of.are_kept else self._loop.call_later(PATIENCE_S, self._look)
@@ -119,6 +122,12 @@ class Place(Errand):
             self._timer = self._loop.call_later(PATIENCE_S, self._look)
         else:
             self.leave()
+
+    def only_waits(self) -> None:
+        """See Errand."""
+        self.leave()
+        if self.when_it_only_waits is not None:
+            self.when_it_only_waits()
 
     def leave(self, *_: Any) -> None:
         """Give it up, if that has not been done."""

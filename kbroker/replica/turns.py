@@ -62,8 +62,8 @@ class Errand:
         self.awaited = 0
         """So many of its tasks wait for their turn, or for a thread that works for it."""
 
-    def leave(self) -> None:
-        """Nothing more is done for it."""
+    def only_waits(self) -> None:
+        """Nothing more is done for it: its answer waits for what others make of what was done."""
 
 
 ERRAND: ContextVar[Errand | None] = ContextVar("ERRAND", default=None)
@@ -84,10 +84,10 @@ def at_work() -> Iterator[None]:
 
 
 def only_waits() -> None:
-    """All is done for this errand: its answer waits for what others make of that."""
+    """All is done for this errand: its answer waits for what others make of that, and ends with the connection."""
     errand = ERRAND.get()
     if errand is not None:
-        errand.leave()
+        errand.only_waits()
 
 
 def in_turns(work: Work[Answer]) -> Answer | Awaitable[Answer]:

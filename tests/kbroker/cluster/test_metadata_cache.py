@@ -110,6 +110,24 @@ async def test_waiting_ends_with_the_update_that_was_waited_for() -> None:
     assert cache._waiters == []
 
 
+async def test_who_waits_for_much_looks_at_little_of_it_with_each_update() -> None:
+    cache, looked_at = MetadataCache(), 0
+
+    def is_there(partition: int) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return cache.knows("orders", partition)
+
+    waiting = asyncio.create_task(cache.wait_for_all(range(100), is_there, 60))
+    for partition in range(100):
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        cache.update(update(partition))
+    assert await asyncio.wait_for(waiting, 20) == []
+    assert looked_at <= 201
+    assert await cache.wait_for_all([98, 200, 99, 300], is_there, 0.01) == [200, 300]
+
+
 async def test_nobody_waits_for_updates_of_a_broker_that_stops() -> None:
     cache = MetadataCache()
     cache.update(update(0))

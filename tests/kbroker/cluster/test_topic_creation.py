@@ -20,6 +20,7 @@ from kbroker.cluster.topic_creation import (
 from kbroker.config.broker_config import read_broker_config
 from kbroker.config.dynamic_config import DynamicConfig
 from kbroker.controller.broker_store import NewTopic
+from kbroker.controller.znode_operations import SessionExpired
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.primitives import uuid_to_text
 from kbroker.security.limited_lines import LINES_EACH
@@ -126,6 +127,24 @@ async def test_topics_that_cannot_be_made_fill_no_log(caplog: pytest.LogCaptureF
             await topic_creation.create_missing_topics(parts, ["one", "two"])
     assert caplog.messages[0] == "cannot be created automatically, INVALID_REPLICATION_FACTOR: one, two"
     assert len(caplog.messages) <= LINES_EACH
+
+
+async def test_topics_that_zookeeper_does_not_take_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Tens of thousands may be in work when its session ends."""
+
+    class LostZooKeeper:
+        async def create_topics(self, topics: Sequence[NewTopic]) -> None:
+            raise SessionExpired("the ZooKeeper session is over")
+
+    parts = SimpleNamespace(zookeeper=LostZooKeeper())
+    planned = [NewTopic(f"t{number}", bytes(16), {0: [1]}, {}) for number in range(1000)]
+    errors = await topic_creation.write_topics(parts, planned)
+    assert list(errors) == [topic.name for topic in planned]
+    assert {error.code for error in errors.values() if error} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    (line,) = caplog.messages
+    assert line == (
+        "1000 topic(s) could not be written to ZooKeeper, t0, t1, t2 and 997 more: the ZooKeeper session is over"
+    )
 
 
 def test_a_topic_that_is_there_is_refused() -> None:

@@ -3,10 +3,13 @@
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.config.broker_config import read_broker_config
+from kbroker.controller.broker_store import NewTopic
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.demands import Asked
 from kbroker.handlers.topics import _may_delete, create_topics, delete_topics, topics_told
@@ -15,9 +18,15 @@ from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.replication import UpdateMetadataRequest
 from kbroker.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.replica.turns import ERRAND
 from kbroker.security.authorizer import Authorizer
 from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.asking import Ask, asking
+
+LED_BY_1 = UpdateMetadataRequest.UpdateMetadataPartitionState(
+    partition_index=0, controller_epoch=1, leader=1, leader_epoch=0, isr=[1], zk_version=0, replicas=[1]
+)
+BROKER_1 = UpdateMetadataRequest.UpdateMetadataBroker(id=1, endpoints=[])
 
 
 def topic(name: str, partitions: int = 1, replicas: int = 1, **values: Any) -> Any:
@@ -174,6 +183,51 @@ async def test_names_that_collide_in_metrics_are_refused(ask: Ask, topic_name: s
 async def test_no_time_to_wait_is_a_time_out_although_the_topic_comes(ask: Ask, topic_name: str) -> None:
     (late,) = await create(ask, topic(topic_name), timeout_ms=0)
     assert late.error_code is ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_who_has_topics_made_or_deleted_only_waits_once_that_is_written(is_deleted: bool) -> None:
+    """For brokers to hear of it: any number may, and they keep nobody from making others."""
+    written: list[str] = []
+    cache = MetadataCache()
+    state = UpdateMetadataRequest.UpdateMetadataTopicState(topic_name="t", partition_states=[LED_BY_1])
+    none, here = (
+        UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=states, live_brokers=[BROKER_1])
+        for states in ([], [state])
+    )
+    cache.update(here if is_deleted else none)
+
+    async def create_topics_in_zookeeper(topics: list[NewTopic]) -> dict[str, None]:
+        written.extend(each.name for each in topics)
+        return dict.fromkeys(each.name for each in topics)
+
+    def only_waits() -> None:
+        assert written == ["t"]
+        asyncio.get_running_loop().call_soon(*((cache.forget, ["t"]) if is_deleted else (cache.update, here)))
+
+    services: Any = SimpleNamespace(
+        broker_id=1,
+        config=read_broker_config({"zookeeper.connect": "z:1", "broker.id": "1"}),
+        configs=SimpleNamespace(check_topic_overrides=lambda overrides: None),
+        controller=SimpleNamespace(is_active=True, state=SimpleNamespace(is_being_deleted=lambda name: False)),
+        metadata=cache,
+        quotas=None,
+        zookeeper=SimpleNamespace(
+            create_topics=create_topics_in_zookeeper,
+            mark_topic_deleted=AsyncMock(side_effect=written.append),
+            topics_to_delete=AsyncMock(return_value=set()),
+        ),
+    )
+    ctx: Any = SimpleNamespace(api_version=4)
+    errand: Any = SimpleNamespace(only_waits=only_waits)
+    token = ERRAND.set(errand)
+    answer: Any
+    if is_deleted:
+        answer = await delete_topics(services, ctx, DeleteTopicsRequest(topic_names=["t"], timeout_ms=20_000))
+    else:
+        answer = await create_topics(services, ctx, CreateTopicsRequest(topics=[topic("t")], timeout_ms=20_000))
+    ERRAND.reset(token)
+    assert [each.error_code for each in (answer.responses if is_deleted else answer.topics)] == [ErrorCode.NONE]
 
 
 async def test_a_deleted_topic_is_gone_when_the_answer_comes(ask: Ask, topic_name: str) -> None:

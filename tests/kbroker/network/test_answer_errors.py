@@ -85,6 +85,8 @@ class Peer:
     def answer(self, parts: Any, timing: Any = None) -> None:
         self.answers.put_nowait(parts)
 
+    def cancel_when_closed(self, answer: Any) -> None: ...
+
 
 def produce_frame(topics: int = 1, acks: int = 1) -> memoryview:
     data = ProduceRequest.TopicProduceData(

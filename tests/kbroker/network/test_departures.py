@@ -70,3 +70,19 @@ async def test_what_nobody_waits_for_ends_though_more_was_sent_behind_it(
         await until(lambda: not server.connections)
         assert answers[0].cancelled()
         assert len(answers) == 1
+
+
+async def test_what_begins_to_wait_for_nobody_ends_at_once() -> None:
+    served: list[Connection] = []
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        served.append(connection)
+        return PENDING
+
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(frame(b"first"))
+        await until(lambda: len(served) == 1)
+        served[0].close("enough")
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        served[0].cancel_when_closed(answer)
+        assert answer.cancelled()

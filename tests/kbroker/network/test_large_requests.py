@@ -28,6 +28,12 @@ from kbroker.protocol.messages.security import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from kbroker.protocol.messages.topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from kbroker.protocol.schema import Message
 from kbroker.replica.turns import in_turns, is_long_work_under_way, only_waits
 from tests.controller.conftest import until
@@ -86,9 +92,16 @@ def new_dispatcher() -> Dispatcher:
     return Dispatcher(SimpleNamespace())  # type: ignore[arg-type]
 
 
-def scram_frame(request_type: Any, size: int) -> memoryview:
-    """About users' passwords, of more bytes than that."""
+def change_frame(request_type: Any, size: int) -> memoryview:
+    """About users' passwords, or topics, of more bytes than that."""
     times = 1 + size // 10
+    if request_type is CreateTopicsRequest:
+        topic = CreateTopicsRequest.CreatableTopic(
+            name="topic", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+        )
+        return frame_of(CreateTopicsRequest(topics=[topic] * times), 7)
+    if request_type is DeleteTopicsRequest:
+        return frame_of(DeleteTopicsRequest(topic_names=["some-topic"] * times, timeout_ms=1), 5)
     if request_type is DescribeUserScramCredentialsRequest:
         user = DescribeUserScramCredentialsRequest.UserName(name="somebody-else")
         return frame_of(DescribeUserScramCredentialsRequest(users=[user] * times), 0)
@@ -147,6 +160,8 @@ async def test_those_that_wait_for_others_hold_up_nobody(handlers: dict[int, Any
             DescribeUserScramCredentialsRequest,
             DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=[]),
         ),
+        (CreateTopicsRequest, CreateTopicsResponse(topics=[])),
+        (DeleteTopicsRequest, DeleteTopicsResponse(responses=[])),
     ],
 )
 async def test_what_is_changed_one_by_one_is_in_work_for_some_at_once_though_it_waits(
@@ -162,12 +177,12 @@ async def test_what_is_changed_one_by_one_is_in_work_for_some_at_once_though_it_
         return answer
 
     dispatcher = new_dispatcher()
-    large = [ask(dispatcher, number, scram_frame(request_type, LARGE_FRAME)) for number in range(MOST_AT_WORK + 2)]
+    large = [ask(dispatcher, number, change_frame(request_type, LARGE_FRAME)) for number in range(MOST_AT_WORK + 2)]
     await until(lambda: len(begun) == MOST_AT_WORK)
     await asyncio.sleep(3 * PATIENCE_S)
     assert (len(begun), dispatcher.waiting) == (MOST_AT_WORK, 2)
     (await asyncio.wait_for(large[-1].waiting.get(), 30)).cancel()
-    small = [ask(dispatcher, number, scram_frame(request_type, 0)) for number in range(MOST_SMALL_CHANGES + 1)]
+    small = [ask(dispatcher, number, change_frame(request_type, 0)) for number in range(MOST_SMALL_CHANGES + 1)]
     await until(lambda: len(begun) == MOST_AT_WORK + MOST_SMALL_CHANGES)
     for number in range(MOST_AT_WORK + MOST_SMALL_CHANGES + 2):
         await until(lambda: len(begun) > number)  # noqa: B023
@@ -194,6 +209,25 @@ async def test_a_change_that_is_made_keeps_no_place_while_its_answer_waits_for_o
         each.set_result(ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=[]))
     for peer in peers:
         assert await asyncio.wait_for(peer.answers.get(), 30)
+
+
+async def test_what_only_waits_for_others_ends_with_its_connection_and_not_before(handlers: dict[int, Any]) -> None:
+    begun: list[asyncio.Future[Any]] = []
+
+    @handles(ElectLeadersRequest, nothing("a test"))
+    async def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
+        begun.append(asyncio.get_running_loop().create_future())
+        await begun[-1]
+        only_waits()
+        await asyncio.get_running_loop().create_future()
+
+    frame = frame_of(ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=1), 2)
+    peer = ask(new_dispatcher(), 1, frame)
+    await until(lambda: bool(begun))
+    assert peer.waiting.empty()
+    begun[0].set_result(None)
+    (await asyncio.wait_for(peer.waiting.get(), 30)).cancel()
+    assert isinstance(await asyncio.wait_for(peer.answers.get(), 30), CloseConnection)
 
 
 async def test_brokers_do_not_wait_behind_clients(handlers: dict[int, Any], short_turns: None) -> None:
