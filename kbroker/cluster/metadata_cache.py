@@ -86,6 +86,8 @@ class MetadataCache:
         """Grows whenever a broker comes, goes or moves."""
         self.descriptions: dict[tuple[int, str, bool], Any] = {}
         """What handlers keep of the topics between two requests."""
+        self.under_way: set[str] = set()
+        """Topics that are being made because somebody has asked about them: once, however many ask."""
         self.topics_refused = 0
         """Topics that were not made because ZooKeeper's list of all would be too long to be read."""
         self._changes = 0

@@ -35,6 +35,10 @@ _next_turn = partial(asyncio.sleep, 0)
 
 UNDER_WAY = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT)
 """How the making of a topic may have gone that is there soon."""
+MOST_UNDER_WAY = 2_000
+"""Topics that are made automatically at one time: while ZooKeeper hangs, clients may come, ask and leave for long."""
+FEW = 10
+"""Topics that are made however many are under way, so that nobody is shut out: they take little memory."""
 BROKERS_DEFAULT = -1
 """Number of partitions, or replication factor: whatever the broker has set."""
 
@@ -274,13 +278,33 @@ async def create_missing_topics(
 ) -> dict[str, ErrorCode]:
     """Create topics nobody asked for in so many words; return for each the code a Metadata answer gives it.
 
-    A topic under way is LEADER_NOT_AVAILABLE: the client asks again in a moment. Too few brokers for the replication
-    factor is INVALID_REPLICATION_FACTOR. `in_between` lets others have their turns of the loop: there may be thousands.
+    A topic under way is LEADER_NOT_AVAILABLE: the client asks again in a moment. So are many where many others are
+    under way. Too few brokers for the replication factor is INVALID_REPLICATION_FACTOR. `in_between` lets others have
+    their turns of the loop: there may be thousands.
     """
+    codes: dict[str, ErrorCode] = {}
+    missing: list[str] = []
+    under_way = parts.metadata.under_way
+    wanted = dict.fromkeys(names)
+    for name in wanted:
+        if name in under_way or (len(wanted) > FEW and len(under_way) >= MOST_UNDER_WAY):
+            codes[name] = ErrorCode.LEADER_NOT_AVAILABLE
+        else:
+            under_way.add(name)
+            missing.append(name)
+    try:
+        return codes | await _create_missing(parts, missing, in_between)
+    finally:
+        under_way.difference_update(missing)
+
+
+async def _create_missing(
+    parts: ClusterParts, names: Sequence[str], in_between: Callable[[], Awaitable[object]]
+) -> dict[str, ErrorCode]:
     codes: dict[str, ErrorCode] = {}
     planned: list[NewTopic] = []
     limit = CreationLimit(parts.config, parts.metadata)
-    for name in dict.fromkeys(names):
+    for name in names:
         try:
             planned.append(plan_topic(parts, automatic_topic(parts.config, name), limit))
         except KafkaError as error:

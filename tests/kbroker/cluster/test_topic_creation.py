@@ -1,5 +1,6 @@
 """Planning topics without a cluster; creating them for real is in handlers/test_topics.py."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +32,10 @@ def services(**properties: str) -> Any:
     given = {key.replace("__", "."): value for key, value in properties.items()}
     config = read_broker_config({"zookeeper.connect": "z:1", "broker.id": "1", **given})
     metadata = SimpleNamespace(
-        topics={"there": None}, topics_refused=0, brokers={number: BrokerInfo(number, None, {}) for number in (1, 2, 3)}
+        topics={"there": None},
+        topics_refused=0,
+        under_way=set(),
+        brokers={number: BrokerInfo(number, None, {}) for number in (1, 2, 3)},
     )
     configs = DynamicConfig(config, None, 1)  # type: ignore[arg-type]
     return SimpleNamespace(config=config, metadata=metadata, configs=configs)
@@ -118,6 +122,34 @@ async def test_others_have_their_turns_while_many_topics_are_made_without_being_
         await topic_creation.create_missing_topics(services(), [f"t{number}" for number in range(100)])
     assert others.turns - before >= 99
     assert caplog.messages == ["created automatically: t0, t1, t2 and 97 more"]
+
+
+async def test_a_topic_is_made_once_however_many_ask_and_so_many_at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that ask and leave while ZooKeeper hangs would have the broker hold ever more."""
+    monkeypatch.setattr(topic_creation, "MOST_UNDER_WAY", 3)
+    monkeypatch.setattr(topic_creation, "FEW", 2)
+    written: list[list[str]] = []
+    may_end = asyncio.Event()
+
+    async def write(parts: Any, topics: Sequence[NewTopic]) -> dict[str, None]:
+        written.append([topic.name for topic in topics])
+        await may_end.wait()
+        return {topic.name: None for topic in topics}
+
+    monkeypatch.setattr(topic_creation, "write_topics", write)
+    parts = services()
+    asked = ["a", "b"], ["b", "a"], ["c", "a", "d"], ["e", "f"], ["g", "h", "i"]
+    asking = [asyncio.create_task(topic_creation.create_missing_topics(parts, names)) for names in asked]
+    async with asyncio.timeout(20):
+        while len(written) < 3:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        for number in (1, 4):
+            assert await asking[number] == dict.fromkeys(asked[number], ErrorCode.LEADER_NOT_AVAILABLE)
+        may_end.set()
+        for names, each in zip(asked, asking, strict=True):
+            assert await each == dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
+    assert sorted(written) == [["a", "b"], ["c"], ["e", "f"]]
+    assert not parts.metadata.under_way
 
 
 async def test_topics_that_cannot_be_made_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
