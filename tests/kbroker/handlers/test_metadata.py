@@ -110,7 +110,7 @@ async def test_others_have_their_turns_while_many_topics_may_not_be_made(others:
     authorizer = Authorizer()
     authorizer.replace(Pattern(AclResource.TOPIC, AclPattern.LITERAL, "*"), [entry])
     authority = authorizer.authority("User:ann", "10.0.0.1")
-    cache: Any = SimpleNamespace(topics={}, names=frozenset(), brokers={}, controller_id=None)
+    cache: Any = SimpleNamespace(topics={}, names=frozenset(), brokers={}, controller_id=None, under_way=set())
     config = read_broker_config({"zookeeper.connect": "z:1", "broker.id": "1"})
     parts: Any = SimpleNamespace(metadata=cache, config=config, cluster_id="c")
     ctx: Any = SimpleNamespace(api_version=12, authority=authority, listener="L")
