@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ class ScramUsers:
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self.credentials: dict[str, dict[str, ScramCredential]] = {}
+        self.telling_of_all = asyncio.Lock()
+        """Of all users one asker is told at a time: that takes megabytes."""
         self._zookeeper = zookeeper
 
     async def load(self) -> None:
@@ -47,14 +50,21 @@ class ScramUsers:
         else:
             self.credentials.pop(user, None)
 
+    async def names(self) -> list[str]:
+        """Return who has a configuration in ZooKeeper now: credentials, or limits."""
+        entities = await self._zookeeper.config_entities(USERS)
+        return sorted(desanitize(entity) for entity in entities if entity != DEFAULT_USER)
+
+    async def configurations(self, users: Iterable[str]) -> dict[str, Mapping[str, str]]:
+        """Return what ZooKeeper holds now of these users, without those that cannot be; see `credentials_in`."""
+        entities = {user: sanitize(user) for user in users if user}
+        found = await self._zookeeper.read_configs(USERS, list(entities.values()))
+        return {user: found[entity] for user, entity in entities.items()}
+
     async def read(self, users: Iterable[str] | None) -> dict[str, dict[str, ScramCredential]]:
         """Return what ZooKeeper holds now of users (None: of all) that have a credential."""
-        if users is None:
-            entities = await self._zookeeper.config_entities(USERS)
-        else:
-            entities = [sanitize(user) for user in users if user]
-        configs = await self._zookeeper.read_configs(USERS, [each for each in entities if each != DEFAULT_USER])
-        found = {desanitize(entity): credentials_in(desanitize(entity), config) for entity, config in configs.items()}
+        configs = await self.configurations(await self.names() if users is None else users)
+        found = {user: credentials_in(user, config) for user, config in configs.items()}
         return {user: credentials for user, credentials in found.items() if credentials}
 
     async def change(self, user: str, wanted: Mapping[str, str | None], *, without_controller: bool = False) -> None:

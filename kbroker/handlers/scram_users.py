@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from kbroker.cluster.scram_users import credentials_in
 from kbroker.controller.znode_operations import ControllerMoved, ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import ALTER, DESCRIBE, controller_first, on_cluster
@@ -21,7 +22,7 @@ from kbroker.protocol.messages.security import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-from kbroker.replica.turns import Turn, each_in_turns, portions
+from kbroker.replica.turns import Turn, only_waits, portions
 from kbroker.security.exchange import SCRAM_SHA_256, SCRAM_SHA_512
 from kbroker.security.scram import (
     MINIMUM_ITERATIONS,
@@ -36,7 +37,7 @@ MECHANISMS = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
 """As the wire numbers them."""
 NUMBERS = {name: number for number, name in MECHANISMS.items()}
 LARGEST_ITERATIONS = 16384
-NAMES_AT_ONCE = 1_000
+NAMES_AT_ONCE = 200
 """Users that are read from ZooKeeper in one go."""
 Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 Described = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
@@ -51,15 +52,24 @@ async def describe_user_scram_credentials(
 ) -> DescribeUserScramCredentialsResponse:
     """List mechanisms and iterations of the users asked for, or of all, as they stand in ZooKeeper now."""
     asked = Counter(each.name for each in request.users or ())
-    if not asked:
-        known = await services.users.read(None)
+    if asked:
+        results = await _describe(services, list(asked), asked)
     else:
-        known = {}
-        for portion in portions(list(asked), NAMES_AT_ONCE):
-            known |= await services.users.read(portion)
-    names = sorted(known) if not asked else list(asked)
-    results = await each_in_turns(lambda name: _described(name, asked[name], known.get(name, {})), names)
+        only_waits()  # in a line of its own, so that others who ask for little are not behind it
+        async with services.users.telling_of_all:
+            results = await _describe(services, await services.users.names(), asked)
+        results = [each for each in results if each.credential_infos]
     return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=results)
+
+
+async def _describe(services: Services, names: list[str], asked: Counter[str]) -> list[Described]:
+    results, turn = [], Turn()
+    for portion in portions(names, NAMES_AT_ONCE):
+        configs = await services.users.configurations(portion)
+        for name in portion:
+            results.append(_described(name, asked[name], credentials_in(name, configs.get(name, {}))))
+            await turn.end_if_over()
+    return results
 
 
 def _described(name: str, times: int, credentials: Mapping[str, ScramCredential]) -> Described:

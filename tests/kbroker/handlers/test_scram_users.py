@@ -1,9 +1,13 @@
 """Who may log in by SCRAM, on a real broker: what each mistake is answered."""
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kbroker.cluster.scram_users import ScramUsers
+from kbroker.handlers.scram_users import describe_user_scram_credentials
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.security import (
     AlterUserScramCredentialsRequest,
@@ -11,7 +15,8 @@ from kbroker.protocol.messages.security import (
 )
 from kbroker.protocol.primitives import LONGEST_STRING
 from kbroker.security.exchange import SCRAM_SHA_256
-from kbroker.security.scram import salted_password
+from kbroker.security.scram import credential_of, encode_credential, salted_password
+from tests.fixtures.others import Others
 from tests.kbroker.asking import Ask
 
 SALT = b"0123456789"
@@ -85,3 +90,42 @@ async def test_whoever_is_asked_for_twice_or_is_unknown_gets_an_error_of_its_own
     }
     longest = "x" * LONGEST_STRING
     assert await describe(ask, longest, "nobody") == dict.fromkeys((longest, "nobody"), ErrorCode.RESOURCE_NOT_FOUND)
+
+
+class PlayedZooKeeper:
+    """Holds as many users, all with the same credential, and notes how many ask at one time."""
+
+    def __init__(self, many: int) -> None:
+        credential = credential_of(SCRAM_SHA_256, salted_password(SCRAM_SHA_256, "secret", SALT, 1), SALT, 1)
+        self.text = encode_credential(credential)
+        self.entities = [f"u{number}" for number in range(many)]
+        self.asking = self.most = 0
+
+    async def config_entities(self, kind: str) -> list[str]:
+        return self.entities
+
+    async def read_configs(self, kind: str, entities: list[str]) -> dict[str, dict[str, str]]:
+        self.asking += 1
+        self.most = max(self.most, self.asking)
+        await asyncio.sleep(0)
+        self.asking -= 1
+        return {each: {SCRAM_SHA_256: self.text} if each in self.entities else {} for each in entities}
+
+
+@pytest.mark.parametrize("is_all", [True, False])
+async def test_others_have_their_turns_while_one_asker_after_the_other_is_told_of_all_users(
+    others: Others, short_turns: None, is_all: bool
+) -> None:
+    many = 100
+    zookeeper: Any = PlayedZooKeeper(many)
+    services: Any = SimpleNamespace(users=ScramUsers(zookeeper))
+    users = [DescribeUserScramCredentialsRequest.UserName(name=name) for name in zookeeper.entities]
+    request = DescribeUserScramCredentialsRequest(users=None if is_all else [*users, users[0]])
+    ctx: Any = None
+    before = others.turns
+    answers = await asyncio.gather(*[describe_user_scram_credentials(services, ctx, request) for _ in range(3)])
+    assert others.turns - before >= many // 2
+    assert zookeeper.most == (1 if is_all else 3)
+    for answer in answers:
+        assert sorted(each.user for each in answer.results) == sorted(zookeeper.entities)
+        assert [each.error_code for each in answer.results].count(ErrorCode.NONE) == (many if is_all else many - 1)
