@@ -59,7 +59,12 @@ def _refuse_unknown(*codes: int) -> None:
 # --- DescribeAcls -------------------------------------------------------------------------------------------------
 
 
-@handles(DescribeAclsRequest, on_cluster(DESCRIBE), ends_with_connection=True)
+@handles(
+    DescribeAclsRequest,
+    on_cluster(DESCRIBE),
+    ends_with_connection=True,
+    asks_for_much=lambda request: request.resource_name_filter is None,
+)
 def describe_acls(
     services: Services, ctx: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse | Awaitable[DescribeAclsResponse]:

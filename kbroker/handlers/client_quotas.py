@@ -45,7 +45,12 @@ def _keeper(services: Services) -> QuotaKeeper:
 # --- DescribeClientQuotas -----------------------------------------------------------------------------------------
 
 
-@handles(DescribeClientQuotasRequest, on_cluster(DESCRIBE_CONFIGS), ends_with_connection=True)
+@handles(
+    DescribeClientQuotasRequest,
+    on_cluster(DESCRIBE_CONFIGS),
+    ends_with_connection=True,
+    asks_for_much=lambda request: all(each.match_type != EXACT for each in request.components),
+)
 def describe_client_quotas(
     services: Services, ctx: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse | Awaitable[DescribeClientQuotasResponse]:

@@ -83,7 +83,12 @@ def _may_describe(asked: Asked) -> Steps:
     _take_out(asked, refused)
 
 
-@handles(DescribeConfigsRequest, _may_describe, ends_with_connection=True)
+@handles(
+    DescribeConfigsRequest,
+    _may_describe,
+    ends_with_connection=True,
+    asks_for_much=lambda request: len(request.resources) > MOST_LOOKED_UP,
+)
 def describe_configs(
     services: Services, ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:

@@ -56,7 +56,11 @@ def _wants_scrub(asked: Asked) -> bool:
     return _asks_for_scrub(asked.request)
 
 
-@handles(DescribeLogDirsRequest, when(_wants_scrub, on_cluster(ALTER), otherwise=on_cluster(DESCRIBE)))
+@handles(
+    DescribeLogDirsRequest,
+    when(_wants_scrub, on_cluster(ALTER), otherwise=on_cluster(DESCRIBE)),
+    asks_for_much=lambda request: request.topics is None,
+)
 def describe_log_dirs(
     services: Services, ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> Awaitable[DescribeLogDirsResponse]:

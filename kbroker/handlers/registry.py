@@ -29,6 +29,8 @@ class Handling(NamedTuple):
     demands: tuple[Demand, ...]
     ends_with_connection: bool = False
     """Whether all its requests do (`RequestContext.ends_with_connection`), from the first moment: they only read."""
+    asks_for_much: Callable[[Any], bool] | None = None
+    """Which small requests have large answers: they stand in line with the large ones (network/large_requests.py)."""
 
 
 HANDLERS: dict[int, Handling] = {}
@@ -40,7 +42,10 @@ class CloseConnection(Exception):
 
 
 def handles(
-    request_type: type[Message], *demands: Demand, ends_with_connection: bool = False
+    request_type: type[Message],
+    *demands: Demand,
+    ends_with_connection: bool = False,
+    asks_for_much: Callable[[Any], bool] | None = None,
 ) -> Callable[[HandlerFunction], HandlerFunction]:
     """Register the decorated function as the handler of a request class; raises TypeError when it demands nothing."""
     if not demands:
@@ -48,7 +53,7 @@ def handles(
         raise TypeError(f"@handles({name}) does not say what its sender must be allowed to do: see handlers/demands.py")
 
     def register(function: HandlerFunction) -> HandlerFunction:
-        HANDLERS[schema_of(request_type).api_key] = Handling(function, demands, ends_with_connection)
+        HANDLERS[schema_of(request_type).api_key] = Handling(function, demands, ends_with_connection, asks_for_much)
         return function
 
     return register

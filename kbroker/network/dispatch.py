@@ -7,8 +7,8 @@ What a client gets for what it must not send:
     KafkaError, or a bug of ours (-1, with traceback in the log)      the API's response, the error in each place
 
 Requests and answers of more than MOST_AT_ONCE elements are decoded and encoded in turns of the event loop; of such
-requests some are in work at once, the others wait in line (large_requests.py), and so do all that change one thing
-after the other in ZooKeeper.
+requests some are in work at once, the others wait in line (large_requests.py), and so do small ones that ask for
+all there is, and all that change one thing after the other in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class _Api:
     """What dispatch needs to know of one API, looked up once."""
 
     __slots__ = (
+        "asks_for_much",
         "client_id_from",
         "count_errors",
         "count_errors_in_steps",
@@ -105,6 +106,7 @@ class _Api:
         api = API_BY_KEY[api_key]
         self.handler = handling.handler
         self.ends_with_connection = handling.ends_with_connection
+        self.asks_for_much = handling.asks_for_much
         self.demand = together(handling.demands)
         self.quick = quick_of(handling.demands)
         self.name = api.name
@@ -194,6 +196,8 @@ class Dispatcher:
             request = None
             if not api.waits_in_line:
                 request = decode(api.request_type, frame, version, position, MOST_AT_ONCE)
+                if api.asks_for_much is not None and api.asks_for_much(request):
+                    request = None
         except TooManyElements:
             pass
         except MalformedMessage as error:

@@ -1,9 +1,9 @@
 """How many large requests are in work at once: the others wait in line as the bytes they came in.
 
 Decoded, a request takes ten to twenty times its bytes, and so may its answer; a thousand clients who ask for as much as
-they may would take all of the memory. A place is held from before a request is decoded until it is answered and let go
-of. Who waits for others (replicas, the end of a transaction, records to come) gives his place up: nobody waits in line
-for what may take long, or for somebody behind him.
+they may, or with few bytes for all there is, would take all of the memory. A place is held from before a request is
+decoded until it is answered and let go of. Who waits for others (replicas, the end of a transaction, records to come)
+gives his place up: nobody waits in line for what may take long, or for somebody behind him.
 
 A connection has one request in line at most, so that all have their turn; one whose client leaves is given up, but for
 a Produce, which may have no answer to wait for. What brokers ask each other has a line of its own. Bytes that wait

@@ -135,6 +135,29 @@ async def test_only_some_are_in_work_at_once_and_all_have_their_turn_in_order(
     assert serving.begun == [f"User:{number}" for number in range(MANY)]
 
 
+async def test_small_requests_that_ask_for_much_wait_in_line_too_and_others_do_not(
+    handlers: dict[int, Any], short_turns: None
+) -> None:
+    serving = Serving()
+
+    @handles(MetadataRequest, nothing("a test"), asks_for_much=lambda request: request.topics is None)
+    def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
+        if request.topics is not None:
+            return metadata_answer(1)
+        return in_turns(serving._work(ctx.connection.principal, lambda: metadata_answer(1)))
+
+    dispatcher = new_dispatcher()
+    everything = frame_of(MetadataRequest(topics=None), 8)
+    peers = [ask(dispatcher, number, everything) for number in range(MANY)]
+    await until(lambda: len(serving.begun) == MOST_AT_WORK)
+    assert type(dispatcher(Peer(), metadata_frame(1))) is list  # type: ignore[arg-type]
+    assert dispatcher.waiting == MANY - MOST_AT_WORK
+    serving.may_end = True
+    for peer in peers:
+        assert await asyncio.wait_for(peer.answers.get(), 30)
+    assert serving.most == MOST_AT_WORK
+
+
 async def test_those_that_wait_for_others_hold_up_nobody(handlers: dict[int, Any]) -> None:
     waiting: list[asyncio.Future[Any]] = []
 
