@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from kbroker.client.errors import error_out_of_order
 from kbroker.client.types import EARLIEST, LATEST, TopicPartition
+from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.protocol.records.control import AbortedTransactions
 from kbroker.protocol.records.message_set import as_batches
 from kbroker.protocol.records.succession import UNKNOWN, look_through
@@ -101,6 +102,7 @@ class PartitionState:
         "replica_until",
         "reset_to",
         "rests_until",
+        "topic_id",
     )
 
     def __init__(self, key: TopicPartition, offset: int | None = None, reset_to: int | None = None) -> None:
@@ -112,6 +114,8 @@ class PartitionState:
         """Of the next record to fetch."""
         self.reset_to = reset_to
         """A wanted timestamp, EARLIEST, LATEST or COMMITTED: look its offset up first. None: it waits for a seek."""
+        self.topic_id = ZERO_UUID
+        """Of the topic that its offsets are of, as far as that is known."""
         self.epochs: list[tuple[int, int]] = []
         """Leader epochs of what lies before fetch_offset: (an offset, the epoch from there on), growing."""
         self.leader_epoch = UNKNOWN_EPOCH

@@ -21,6 +21,7 @@ from kbroker.client.offset_lookup import ask_leader
 from kbroker.client.partition_state import COMMITTED, NOWHERE, RESETS, PartitionState
 from kbroker.client.types import EARLIEST, LATEST, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.primitives import ZERO_UUID
 
 Committed = Callable[[Iterable[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetAndMetadata | None]]]
 
@@ -74,7 +75,8 @@ class Places:
         self._cluster = cluster
         self._assignment = assignment
         self._background = background
-        self._topic_ids: dict[str, bytes] = {}
+        self._former_ids: set[bytes] = set()
+        """Of topics that were made again: a broker that is cut off from the others may tell of one yet."""
         self._answered = asyncio.Event()
         cluster.refreshed.append(self._see_metadata)
 
@@ -84,30 +86,56 @@ class Places:
         """Read what these topics get later, and topics that match; without arguments nothing more."""
         self.topics, self.pattern = tuple(topics), pattern
         self._background.wants_all_topics = pattern is not None
-        self._topic_ids.clear()
         self._see_metadata()
 
     def _see_metadata(self) -> None:
-        """Read partitions that are new from their beginning: those added to a topic, and a topic made again."""
+        """See to topics that were made again, and read what followed topics have got from its beginning."""
         known_topics = self._cluster.metadata.topics
         if self.pattern is not None:
             self.topics = tuple(
                 name for name, topic in known_topics.items() if not topic.is_internal and self.pattern.match(name)
             )
         states = self._assignment.states
+        for state in states.values():
+            self._begin_anew_if_made_again(state)
         for name in self.topics:
             known = known_topics.get(name)
             if known is None:
                 continue
-            before = self._topic_ids.get(name, known.topic_id)
-            self._topic_ids[name] = known.topic_id
             for index in known.partitions:
                 key = TopicPartition(name, index)
                 if key not in states:
                     self._assignment.begin(key, EARLIEST)
-                elif before != known.topic_id:
-                    states[key].move(None, EARLIEST)
         self._background.wake()
+
+    def _begin_anew_if_made_again(self, state: PartitionState) -> None:
+        """An offset says nothing of another topic, though it has the same name: begin as where a partition is new.
+
+        Else its log would be taken for a truncated one, and what lies before its present end be passed over. Who has
+        assigned partitions by hand, and has no group, minds their offsets alone.
+        """
+        topic_id = self._topic_id(state)
+        if topic_id == ZERO_UUID or topic_id in self._former_ids:
+            return
+        if state.topic_id not in (ZERO_UUID, topic_id):
+            self._former_ids.add(state.topic_id)
+            if state.key.topic in self.topics:
+                self._assignment.move(state, None, EARLIEST)
+            elif self.committed is not None:
+                self._assignment.move(state, None, self._place_anew())
+        state.topic_id = topic_id
+
+    def _place_anew(self) -> int:
+        """Return where a group begins with a topic made again, without passing anything over.
+
+        An automatic commit of the former topic's position may have come when the present one was there already.
+        """
+        is_from_beginning = RESETS[self._config.auto_offset_reset] == EARLIEST
+        return EARLIEST if is_from_beginning and self._config.enable_auto_commit else COMMITTED
+
+    def _topic_id(self, state: PartitionState) -> bytes:
+        known = self._cluster.metadata.topics.get(state.key.topic)
+        return ZERO_UUID if known is None else known.topic_id
 
     # --- looking places up ------------------------------------------------------------------------------------
 
@@ -122,8 +150,10 @@ class Places:
             if state.reset_to == NOWHERE:
                 self._background.arrived.set()  # polling says so, unless a seek comes first
             elif state.reset_to == COMMITTED:
+                state.topic_id = self._topic_id(state)
                 of_group.append(state)
             elif (known := self._cluster.metadata.leader(*state.key)) is not None:
+                state.topic_id = self._topic_id(state)
                 per_leader[known.leader].append(state)
             else:
                 lost.add(state.key)

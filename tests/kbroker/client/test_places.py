@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,13 @@ from kbroker.client.consumer import Consumer
 from kbroker.client.partition_state import COMMITTED
 from kbroker.client.places import ask_about
 from kbroker.client.producer import Producer
-from kbroker.client.types import OffsetAndMetadata, TopicPartition
+from kbroker.client.types import EARLIEST, OffsetAndMetadata, TopicPartition
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.metadata import MetadataResponse
+from kbroker.protocol.records.record import Record
 
 KEY = TopicPartition("t", 0)
+FORMER_ID = b"a.former.topicid"
 
 
 async def test_a_commit_looked_up_for_a_partition_given_up_and_back_is_dropped() -> None:
@@ -71,3 +76,59 @@ async def test_positions_are_found_whatever_was_sought(bootstrap: str, topic: st
         await consumer.seek_to_end()
         async with asyncio.timeout(20):
             assert await consumer.position((topic, 0)) == 3
+
+
+def tell_of_topic(consumer: Consumer, topic_id: bytes) -> None:
+    """A broker's metadata say by which id the topic goes."""
+    leader = MetadataResponse.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=1)
+    partition = MetadataResponse.MetadataResponsePartition(
+        error_code=ErrorCode.NONE, partition_index=0, leader_id=1, leader_epoch=0, replica_nodes=[1], isr_nodes=[1]
+    )
+    topic = MetadataResponse.MetadataResponseTopic(
+        error_code=ErrorCode.NONE, name=KEY.topic, topic_id=topic_id, partitions=[partition]
+    )
+    consumer.cluster.metadata.update(MetadataResponse(brokers=[leader], topics=[topic]), 0.0)
+    consumer._fetcher.places._see_metadata()
+
+
+BY_HAND: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "followed", "place"),
+    [
+        ({"group_id": "g", "auto_offset_reset": "earliest"}, (), (-1, EARLIEST, 0)),
+        ({"group_id": "g"}, (), (-1, COMMITTED, 0)),
+        (BY_HAND, (), (-1, COMMITTED, 0)),
+        ({}, (KEY.topic,), (-1, EARLIEST, 0)),
+        ({}, (), (50, None, 1)),
+    ],
+    ids=["in a group", "where only what is new counts", "who commits by hand", "alone", "assigned"],
+)
+async def test_a_topic_made_again_is_begun_as_one_that_is_new(
+    arguments: dict[str, Any], followed: Iterable[str], place: tuple[int, int | None, int]
+) -> None:
+    async with Consumer("127.0.0.1:1", **arguments) as consumer:
+        state = consumer._assignment.begin(KEY, offset=50)
+        consumer._fetcher.places.follow(followed)
+        for same in (FORMER_ID, bytes(16), FORMER_ID):
+            tell_of_topic(consumer, same)
+            assert state.offset == 50
+        consumer._assignment.put_ahead(state, [Record(40, 0, 0, None, b"decoded")])
+        tell_of_topic(consumer, b"present.topic.id")
+        assert (state.offset, state.reset_to, consumer._assignment.records_ahead) == place
+        state.move(7)
+        tell_of_topic(consumer, FORMER_ID)  # by a broker that is cut off from the others
+        tell_of_topic(consumer, b"present.topic.id")
+        assert state.offset == 7
+        consumer._assignment.drop([KEY])
+
+
+async def test_what_is_looked_up_is_of_the_topic_as_it_is_known_then() -> None:
+    async with Consumer("127.0.0.1:1", group_id="g", enable_auto_commit=False) as consumer:
+        consumer._fetcher.places.committed = places_of(20)
+        tell_of_topic(consumer, FORMER_ID)
+        state = consumer._assignment.begin(KEY, COMMITTED)
+        consumer._fetcher.places.plan()
+        tell_of_topic(consumer, b"present.topic.id")
+        assert state.generation == 1, "the answer is of the former topic's commits"
