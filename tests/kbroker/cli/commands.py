@@ -52,7 +52,7 @@ def written(stream: io.TextIOWrapper) -> str:
 def succeed(*arguments: str, given: bytes = b"") -> str:
     """Run a command that must succeed; returns what it printed."""
     done = kbroker(*arguments, given=given)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
 
 
