@@ -369,18 +369,18 @@ class Connection:
             return self.state is READING and not self._is_mute()
         if type(answer) is LateAnswer:
             self._late_key = bytes(frame[:2])
-            self._late.append(answer)
-            return not self._is_mute()
-        if not self._late:
+        elif not self._late:
             return self._send(answer) and not self._is_mute()
-        self._late.append(LateAnswer(answer, self.timing))
-        self.timing = None
+        else:
+            answer, self.timing = LateAnswer(answer, self.timing), None
+        self._late.append(answer)
         return not self._is_mute()
 
     def mute(self, seconds: float) -> None:
         """Read nothing for a while."""
-        self._muting = self._muting or Muting(self._server.loop)
-        self._server.loop.call_at(self._muting.extend(seconds), self._go_on)
+        if self.state is not CLOSED:
+            self._muting = self._muting or Muting(self._server.loop, self._go_on)
+            self._muting.extend(seconds)
 
     def _is_mute(self) -> bool:
         """Whether it is not read for a while; then what was in work holds no memory meanwhile."""
@@ -590,9 +590,9 @@ class Connection:
         self._out.discard()
         self._rest = self._partial = self._held = None
         self._late.clear()
-        if self._cancelled_when_closed is not None:
-            self._cancelled_when_closed.cancel()
-            self._cancelled_when_closed = None
+        for each in filter(None, (self._cancelled_when_closed, self._muting)):
+            each.cancel()
+        self._cancelled_when_closed = self._muting = None
         if self._frame is not None:
             self._server.buffers.give_back(self._frame)
             self._frame = None

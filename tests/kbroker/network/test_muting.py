@@ -14,16 +14,28 @@ from tests.kbroker.network.serving import connected, frame, serving, until
 
 def test_a_longer_time_holds_before_a_shorter_one_and_both_end() -> None:
     now = 100.0
-    loop: Any = SimpleNamespace(time=lambda: now)
-    muting = Muting(loop)
+    planned: list[Any] = []
+
+    def call_at(when: float, callback: Any) -> Any:
+        planned.append(SimpleNamespace(when=when, callback=callback, cancel=lambda: planned.pop(0)))
+        return planned[-1]
+
+    def go_on() -> None:
+        """Read it again."""
+
+    loop: Any = SimpleNamespace(time=lambda: now, call_at=call_at)
+    muting = Muting(loop, go_on)
     assert not muting.is_on()
-    assert muting.extend(5) == 105
-    assert muting.extend(1) == 105, "what was told before is kept"
+    for seconds in (5, 1):
+        muting.extend(seconds)
+        assert [(each.when, each.callback) for each in planned] == [(105, go_on)], "what was told before is kept"
     assert muting.is_on()
     now = 105 - CLOCK_S / 2
     assert not muting.is_on(), "timers may be early by as much"
     now = 100.0
     assert not muting.is_on(), "once it is over it is over"
+    muting.cancel()
+    assert not planned
 
 
 def mute_if_slow(connection: Connection, request: memoryview) -> list[bytes]:
@@ -91,3 +103,31 @@ async def test_a_frame_that_waits_until_its_connection_is_read_again_holds_its_b
         assert (len(served), server.bytes_in_flight) == (1, 7)
         assert await client.receive() == b"next"
         await until(lambda: not server.bytes_in_flight)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_nothing_is_planned_for_a_connection_that_has_ended(
+    is_closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be held for as long: for hours, if its client has used very much."""
+    loop, planned = asyncio.get_running_loop(), []
+
+    def call_at(*arguments: Any, **others: Any) -> asyncio.TimerHandle:
+        planned.append(timer := type(loop).call_at(loop, *arguments, **others))
+        return timer
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        if is_closed:
+            connection.close("its client has gone")
+        connection.mute(10_000)
+        return None if is_closed else [frame(b"done")]
+
+    monkeypatch.setattr(loop, "call_at", call_at)
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(frame(b"slow"))
+        if not is_closed:
+            assert await client.receive() == b"done"
+            assert [timer for timer in planned if timer.when() > loop.time() + 1_000]
+            next(iter(server.connections)).close("its client has gone")
+        await until(lambda: not server.connections)
+        assert all(timer.cancelled() for timer in planned if timer.when() > loop.time() + 1_000)
