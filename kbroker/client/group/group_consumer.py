@@ -179,18 +179,26 @@ class GroupConsumer:
 
         `is_known`: whether they were had when they were wanted last.
         """
+        age = self.config.metadata_max_age_ms / 1000
+        due = self._loop.time() + age
         while True:
-            missing = [topic for topic in self.topics if topic not in self._cluster.metadata.topics]
-            member = self.driver.member if self.driver else None
-            hurry = missing or not is_known or (isinstance(member, ConsumerMember) and member.unknown_topics)
-            age = self.config.metadata_max_age_ms / 1000
-            await asyncio.sleep(min(MISSING_TOPIC_S, age) if hurry else age)
+            await asyncio.sleep(min(MISSING_TOPIC_S, age))
+            if is_known and not self._lacks_topics and self._loop.time() < due:
+                continue
+            due = self._loop.time() + age
             try:
                 await self._cluster.refresh(None if self.pattern is not None else self.topics)
                 is_known = True
             except (OSError, KafkaError) as error:
                 log.info("no new metadata: %s", error)
                 is_known = False
+
+    @property
+    def _lacks_topics(self) -> bool:
+        """Whether a topic is not known that is subscribed to, or assigned: it may be there any moment, or again."""
+        member = self.driver.member if self.driver else None
+        is_one_unknown = isinstance(member, ConsumerMember) and member.unknown_topics
+        return is_one_unknown or any(topic not in self._cluster.metadata.topics for topic in self.topics)
 
     async def unsubscribe(self) -> None:
         """Leave the group, as close does, but for the commits under way."""
@@ -259,7 +267,7 @@ class GroupConsumer:
         if self._is_commit_due:
             self._is_commit_due = False
             store = partial(self._commits.commit_by_newest_epoch, check_owned=self._check_owned)
-            self._commit_soon(None, _log_failure, store)
+            self._commit_soon(self._offsets_to_keep(), _log_failure, store)
         if self._commit_timer is None:
             self._commit_timer = self._loop.call_later(self.config.auto_commit_interval_ms / 1000, self._commit_due)
 
@@ -342,6 +350,11 @@ class GroupConsumer:
             positions = {key: offset for key, offset in self._assignment.positions().items() if offset >= 0}
             return {key: OffsetAndMetadata(offset, "", self._epoch(key, offset)) for key, offset in positions.items()}
         return checked_offsets(given)
+
+    def _offsets_to_keep(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what is committed unasked: nothing of a topic that is gone, as it would count for the next of its name."""
+        known = self._cluster.metadata.topics
+        return {key: one for key, one in self.offsets(None).items() if key.topic in known}
 
     def progress(self) -> Progress:
         """Return what a transaction stores; raises where it is not this consumer's to commit."""
@@ -436,7 +449,7 @@ class GroupConsumer:
         problem: Exception | None = None
         async for _ in self._cluster.attempts(self.config.request_timeout_ms):
             try:
-                await self.commit(None)
+                await self.commit(self._offsets_to_keep())
                 return
             except (OSError, BrokerError) as error:
                 problem = error

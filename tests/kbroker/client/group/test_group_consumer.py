@@ -11,6 +11,7 @@ from kbroker.client.group.commits import Commits, Offsets
 from kbroker.client.group.events import Identity, ShareOut
 from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
+from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from tests.kbroker.client.group.members import Diary, fill, member, poll_until, shares
 
@@ -362,6 +363,33 @@ async def test_partitions_and_topics_that_come_later_are_read(bootstrap: str, to
         await poll_until(lambda: len(consumer.assignment()) == 4, consumer)
         await admin.create_topic(f"{topic}-later", 1)
         await poll_until(lambda: len(consumer.assignment()) == 5, consumer)
+
+
+@pytest.mark.slow
+async def test_a_topic_that_is_not_known_any_more_is_looked_for_soon(broker: BrokerProcess, topic_name: str) -> None:
+    async with Admin(broker.bootstrap) as admin:
+        await admin.create_topic(topic_name, 3, 1)
+    async with Consumer(broker.bootstrap, group_id=topic_name, group_protocol="consumer") as consumer:
+        await consumer.subscribe([topic_name])
+        await asyncio.sleep(0.05)  # by now it is known when to look at the metadata next: in five minutes
+        consumer.cluster.metadata.forget([topic_name])
+        async with asyncio.timeout(20):
+            while not consumer.cluster.metadata.topics:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+async def test_nothing_of_a_topic_that_is_gone_is_committed_unasked(bootstrap: str, topic: str) -> None:
+    async with member(bootstrap, topic) as consumer:
+        await consumer.subscribe([topic])
+        await poll_until(lambda: sorted(consumer.positions.values()) == [0, 0, 0], consumer)
+        await consumer.commit({(topic, 0): 7})
+        consumer.cluster.metadata.forget([topic])
+        assert consumer._group is not None
+        await consumer._group._commit_quietly()
+        assert await consumer.committed() == {
+            TopicPartition(topic, 0): OffsetAndMetadata(7),
+            **dict.fromkeys(keys(topic, 1, 2)),
+        }
 
 
 @pytest.mark.slow
