@@ -352,7 +352,7 @@ class GroupConsumer:
         return checked_offsets(given)
 
     def _offsets_to_keep(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what is committed unasked: nothing of a topic that is gone, as it would count for the next of its name."""
+        """Return what is committed unasked: nothing of a topic that is gone, or it counts for the next of its name."""
         known = self._cluster.metadata.topics
         return {key: one for key, one in self.offsets(None).items() if key.topic in known}
 
