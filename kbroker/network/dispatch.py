@@ -175,19 +175,11 @@ class Dispatcher:
         if api is None:
             raise CloseConnection(f"unknown or unsupported API key {key} (version {version})")
         if not api.min_version <= version <= api.max_version:
-            if key == API_VERSIONS:
-                return self._answer_unknown_api_versions(correlation_id)
-            supported = f"{api.min_version} to {api.max_version}"
-            raise CloseConnection(f"{api.name} version {version} is not supported ({supported} are)")
+            return self._answer_unknown_version(api, key, version, correlation_id)
         try:
             position = 10 + length
             flexible = version >= api.flexible_from
-            if (
-                version >= api.client_id_from
-                and length >= 0
-                and position < len(frame)
-                and (not flexible or frame[position] == 0)
-            ):
+            if version >= api.client_id_from and 0 <= length < len(frame) - 10 and not (flexible and frame[position]):
                 client_id: str | None = str(frame[10:position], "utf-8", "replace")
                 position += flexible
             else:  # no client id, tagged fields, or nonsense
@@ -381,9 +373,11 @@ class Dispatcher:
         yield from api.count_errors_in_steps(answer, api.requests.errors)
         return parts
 
-    def _answer_unknown_api_versions(self, correlation_id: int) -> Any:
-        """Answer in version 0, so that a newer client learns which version to ask in."""
-        api = self.apis[API_VERSIONS]
+    def _answer_unknown_version(self, api: _Api, key: int, version: int, correlation_id: int) -> Any:
+        """Answer ApiVersions in version 0, so that a newer client learns which version to ask in."""
+        if key != API_VERSIONS:
+            supported = f"{api.min_version} to {api.max_version}"
+            raise CloseConnection(f"{api.name} version {version} is not supported ({supported} are)")
         response: Any = API_BY_KEY[API_VERSIONS].response
         entry = response.ApiVersion(api_key=API_VERSIONS, min_version=api.min_version, max_version=api.max_version)
         answer = response(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
