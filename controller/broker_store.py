@@ -386,6 +386,12 @@ class BrokerStore(Znodes):
         except NoNode:
             return []
 
+    async def clients_of_users(self) -> list[str]:
+        """All entities `<user>/clients/<client>` that have a node, read in few round trips."""
+        users = await self.config_entities("users")
+        clients = await self.children_of_many([f"{znodes.CONFIG}/users/{user}/clients" for user in users])
+        return [f"{user}/clients/{each}" for user, of_user in zip(users, clients, strict=True) for each in of_user]
+
     async def read_all_configs(self, entity_type: str) -> dict[str, dict[str, str]]:
         """Overrides of all entities of a type, by their names in the path."""
         return await self.read_configs(entity_type, await self.config_entities(entity_type))

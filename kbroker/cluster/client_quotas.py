@@ -112,16 +112,23 @@ class QuotaKeeper:
         self._refreshing: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
 
     async def load(self, configs: DynamicConfig) -> None:
-        """Read all limits, and follow their changes."""
-        for kind in (USERS, CLIENTS, IPS):
-            for name, config in (await self._zookeeper.read_all_configs(kind)).items():
-                self._take(Place(kind, name), config)
-        for user in await self._zookeeper.config_entities(USERS):
-            found = await self._zookeeper.read_all_configs(f"{USERS}/{user}/{CLIENTS}")
-            for name, config in found.items():
-                self._take(Place(USERS, f"{user}/{CLIENTS}/{name}"), config)
+        """Read all limits, thousands perhaps, and follow their changes."""
+        zookeeper = self._zookeeper
+        for kind in (USERS, CLIENTS):
+            self._keep(kind, await zookeeper.read_all_configs(kind))
+        self._keep(USERS, await zookeeper.read_configs(USERS, await zookeeper.clients_of_users()))
+        for name, config in (await zookeeper.read_all_configs(IPS)).items():
+            self._keep_ip(_decoded(name), parsed(IP_KEYS, config).get(CONNECTED))
+        self._apply()
+        limited = self.quotas.entities()
+        if limited or self.ips:
+            log.info("%d users and clients have limits, and connections from %d addresses", len(limited), len(self.ips))
         for kind in (USERS, CLIENTS, IPS):
             configs.follow(kind, self._follower(kind))
+
+    def _keep(self, kind: str, configs: Mapping[str, Mapping[str, str]]) -> None:
+        for name, config in configs.items():
+            self.quotas.replace(entity_at(Place(kind, name)), parsed(CLIENT_KEYS, config))
 
     def _follower(self, kind: str) -> Callable[[str], Awaitable[None]]:
         async def follow(entity: str) -> None:
@@ -148,6 +155,10 @@ class QuotaKeeper:
         """Keep to a limit; that of a host from when its addresses are known, which nothing else waits for."""
         if limit != self.ips.get(name):
             log.info("connections per second of %s: %s", name, "any" if limit is None else limit)
+        self._keep_ip(name, limit)
+        self._apply()
+
+    def _keep_ip(self, name: str, limit: float | None) -> None:
         if limit is None:
             self.ips.pop(name, None)
             self._addresses.pop(name, None)
@@ -158,7 +169,6 @@ class QuotaKeeper:
             self._addresses[name] = self._addresses.get(name, []) if known is None else known
             if known is None:
                 self._look_ups[name] = asyncio.ensure_future(self._find(name))
-        self._apply()
 
     async def _find(self, name: str) -> None:
         """Look a host up, unless another look-up takes this one's place meanwhile, or the limit is removed."""

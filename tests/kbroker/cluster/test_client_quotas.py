@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,6 +24,7 @@ from kbroker.cluster.client_quotas import (
 )
 from kbroker.config.broker_config import read_broker_config
 from kbroker.config.dynamic_config import DynamicConfig
+from kbroker.controller.znode_operations import Create, Operation
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.security.quotas import ANY, PRODUCED, Entity
 from tests.controller.sessions import tell_of_change
@@ -76,6 +78,34 @@ async def test_limits_are_read_at_start_and_followed(zookeeper: ZooKeeperAddress
     async with asyncio.timeout(20):
         while len(keeper.quotas.entities()) > 1 or keeper.ips or keeper.ip_rates:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def test_thousands_of_limits_are_read_in_few_round_trips_and_told_in_one_line(
+    zookeeper: ZooKeeperAddress, session: ZooKeeper, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = read_broker_config({"broker.id": "1", "zookeeper.connect": zookeeper.connect_string})
+    many = 100
+    operations: list[Operation] = []
+    for number in range(many):
+        rate = '{"version":1,"config":{"producer_byte_rate":"10"}}'
+        for path, text in (
+            (f"users/u{number}", rate),
+            (f"users/u{number}/clients", None),
+            (f"users/u{number}/clients/app", rate),
+            (f"ips/10.0.0.{number}", '{"version":1,"config":{"connection_creation_rate":"7"}}'),
+        ):
+            operations.append(Create(f"/config/{path}", None if text is None else text.encode()))
+    await session.multi(operations)
+    keeper = QuotaKeeper(config, session)
+    applied = Mock(wraps=keeper._apply)
+    monkeypatch.setattr(keeper, "_apply", applied)
+    before = sum(session.latency.counts)
+    with caplog.at_level("INFO", client_quotas.__name__):
+        await keeper.load(DynamicConfig(config, session, 1))
+    assert (len(keeper.quotas.entities()), len(keeper.ip_rates)) == (2 * many, many)
+    assert sum(session.latency.counts) - before < many // 4
+    assert applied.call_count == 1
+    assert caplog.messages == ["200 users and clients have limits, and connections from 100 addresses"]
 
 
 async def test_addresses_are_told_as_connections_have_them() -> None:
