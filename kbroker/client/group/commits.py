@@ -69,6 +69,7 @@ class Commits:
             return
         limit = self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms
         problem: Exception = self._silence(limit)
+        topics = self._topic_ids(offsets)
         with suppress(TimeoutError):
             async with asyncio.timeout(limit / 1000 + LAPSE_S):
                 async for left in self._times_left(limit):
@@ -81,9 +82,15 @@ class Commits:
                         problem = error
                         is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                         is_new = is_unknown and limit - left < 1000 * NEW_TOPIC_S
-                        if error.code not in WORTH_RETRYING and not is_new:
+                        is_there = topics.items() <= self._topic_ids(offsets).items()
+                        if error.code not in WORTH_RETRYING and not (is_new and is_there):
                             raise
         raise problem
+
+    def _topic_ids(self, offsets: Offsets) -> dict[str, bytes]:
+        """Return the ids of the topics that are known: what is committed of one that has gone counts for no other."""
+        known = self._cluster.metadata.topics
+        return {name: known[name].topic_id for name in by_topic(offsets) if name in known}
 
     def _silence(self, limit_ms: int) -> TimedOut:
         return TimedOut(f"group {self._coordinator.key}: no coordinator has answered within {limit_ms} ms")

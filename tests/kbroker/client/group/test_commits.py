@@ -8,6 +8,7 @@ from kbroker.client.cluster import Cluster
 from kbroker.client.group.commits import Commits, Offsets
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.events import Identity
+from kbroker.client.metadata import TopicMetadata
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
 from kbroker.protocol.errors import ErrorCode
 
@@ -95,6 +96,26 @@ async def test_a_member_that_has_not_heard_of_its_epoch_commits_again_and_others
     with pytest.raises(errors.UnknownMemberIdError):
         await gone.commit_by_newest_epoch(offsets, looks.append)
     assert gone.tries == 1
+    await cluster.close()
+
+
+async def test_a_commit_refused_for_a_topic_that_has_gone_is_not_made_again_for_the_next_of_its_name() -> None:
+    cluster = Cluster(AdminConfig(bootstrap="127.0.0.1:1", retry_backoff_ms=1))
+    offsets = {TopicPartition("t", 0): OffsetAndMetadata(5)}
+    cluster.metadata.topics["t"] = TopicMetadata("t", b"1" * 16, False, ErrorCode.NONE, {})
+    ahead = BehindOnce(Coordinator(cluster, "g"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    await ahead.commit(offsets, 10_000)  # the coordinator had not heard of the topic yet
+    assert (ahead.tries, ahead.stored) == (2, [offsets])
+
+    class GoneMeanwhile(BehindOnce):
+        async def commit_once(self, offsets: Offsets, timeout_ms: int) -> None:
+            cluster.metadata.forget(["t"])
+            await super().commit_once(offsets, timeout_ms)
+
+    late = GoneMeanwhile(Coordinator(cluster, "g"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        await late.commit(offsets, 10_000)
+    assert late.tries == 1
     await cluster.close()
 
 
