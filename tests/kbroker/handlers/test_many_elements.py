@@ -84,7 +84,7 @@ RULES = frozenset(Entry(f"User:{number}", "*", AclOperation.READ, AclPermission.
 SERVICES: Any = SimpleNamespace(
     transactions=SimpleNamespace(verify=lambda *asked: dict.fromkeys(asked[3], ErrorCode.NONE)),
     metadata=SimpleNamespace(knows=lambda *key: False, topics={}, brokers={}),
-    users=SimpleNamespace(read=read_nobody),
+    users=SimpleNamespace(configurations=read_nobody),
     groups=SimpleNamespace(
         leave=lambda group_id, leaving: (ErrorCode.NONE, [UNKNOWN_MEMBER] * len(leaving)),
         transaction_ended=lambda *told: None,
