@@ -18,7 +18,7 @@ from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.replication import UpdateMetadataRequest
 from kbroker.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from kbroker.protocol.primitives import ZERO_UUID
-from kbroker.replica.turns import ERRAND
+from kbroker.replica.turns import ERRAND, Errand
 from kbroker.security.authorizer import Authorizer
 from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.asking import Ask, asking
@@ -201,9 +201,10 @@ async def test_who_has_topics_made_or_deleted_only_waits_once_that_is_written(is
         written.extend(each.name for each in topics)
         return dict.fromkeys(each.name for each in topics)
 
-    def only_waits() -> None:
-        assert written == ["t"]
-        asyncio.get_running_loop().call_soon(*((cache.forget, ["t"]) if is_deleted else (cache.update, here)))
+    class Asked(Errand):
+        def only_waits(self) -> None:
+            assert written == ["t"]
+            asyncio.get_running_loop().call_soon(*((cache.forget, ["t"]) if is_deleted else (cache.update, here)))
 
     services: Any = SimpleNamespace(
         broker_id=1,
@@ -219,8 +220,7 @@ async def test_who_has_topics_made_or_deleted_only_waits_once_that_is_written(is
         ),
     )
     ctx: Any = SimpleNamespace(api_version=4)
-    errand: Any = SimpleNamespace(only_waits=only_waits)
-    token = ERRAND.set(errand)
+    token = ERRAND.set(Asked())
     answer: Any
     if is_deleted:
         answer = await delete_topics(services, ctx, DeleteTopicsRequest(topic_names=["t"], timeout_ms=20_000))
