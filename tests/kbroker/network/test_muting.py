@@ -92,7 +92,7 @@ async def test_a_frame_that_waits_until_its_connection_is_read_again_holds_its_b
         served.append(bytes(request))
         late = LateAnswer()
         if len(served) == 1:
-            asyncio.get_running_loop().call_later(0.1, connection.mute, 0.2)
+            asyncio.get_running_loop().call_later(0.1, connection.mute, 3_600)
             asyncio.get_running_loop().call_later(0.1, connection.answer_late, late, [frame(b"done")])
             return late
         return [frame(b"next")]
@@ -101,6 +101,10 @@ async def test_a_frame_that_waits_until_its_connection_is_read_again_holds_its_b
         client.send(frame(b"\0\0 slow") + frame(b"\0\3 next"))
         assert await client.receive() == b"done"
         assert (len(served), server.bytes_in_flight) == (1, 7)
+        (connection,) = server.connections
+        assert connection._muting is not None
+        connection._muting.until = 0.0  # an hour later
+        connection._go_on()
         assert await client.receive() == b"next"
         await until(lambda: not server.bytes_in_flight)
 
