@@ -187,7 +187,10 @@ async def test_offsets_are_decided_when_their_marker_counts_whatever_else_its_re
     await played.lead(topic="__consumer_offsets", topic_id=bytes(range(16)))
     await played.lead(replicas=(1, 2), isr=(1, 2))
     answer = asyncio.ensure_future(write(played, marker(0, topic="__consumer_offsets"), marker(0, commit=False)))
-    await asyncio.sleep(0)
+    log = played.replicas.hosted[TOPIC, 0].log
+    async with asyncio.timeout(20):
+        while log.log_end_offset == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0)
     assert ended == [(0, PRODUCER, True)], "a next transaction may begin before the other marker counts"
     assert not answer.done()
     ask(played, fetch_request((0, 1), replica_id=2, current_leader_epoch=0))

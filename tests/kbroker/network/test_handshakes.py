@@ -281,8 +281,8 @@ async def test_strangers_who_shake_hands_keep_no_broker_waiting(
 
 async def test_a_server_that_stops_ends_its_handshakes(authority: Authority, broker_identity: Identity) -> None:
     async with tls_serving(tell_principal, tls_listener(broker_identity, authority)) as server:
-        sock = await dial(server, HELLO)
+        sock = await dial(server)
         await until(lambda: server.handshakes_on("SSL").count == 1, ENOUGH_S)
-    async with asyncio.timeout(ENOUGH_S):
-        assert await asyncio.get_running_loop().sock_recv(sock, 10) == b""
-    sock.close()
+    with contextlib.closing(sock):
+        async with asyncio.timeout(ENOUGH_S):
+            assert await asyncio.get_running_loop().sock_recv(sock, 10) == b""
