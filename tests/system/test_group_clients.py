@@ -29,7 +29,11 @@ def create_topic(broker: BrokerProcess, name: str) -> None:
 
 
 def python_member(broker: BrokerProcess, topic: str) -> Any:
-    """One that knows the topic before it joins: who leads may otherwise share out nothing, and never look again."""
+    """One that knows the topic it has subscribed to before it joins.
+
+    Who leads may otherwise share out nothing and never look again; or join anew for the metadata that came meanwhile:
+    where a poll ends before that is over, kafka-python 3.0 forgets it: no more heartbeats, until its session expires.
+    """
     member = kafka.KafkaConsumer(
         bootstrap_servers=broker.bootstrap,
         group_id=topic,
@@ -40,11 +44,11 @@ def python_member(broker: BrokerProcess, topic: str) -> Any:
         metadata_max_age_ms=1000,  # whoever leads shares out what it has heard of
         partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor],
     )
+    member.subscribe([topic])
     deadline = time.monotonic() + TIMEOUT
     while len(member.partitions_for_topic(topic) or ()) < PARTITIONS:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    member.subscribe([topic])
     return member
 
 

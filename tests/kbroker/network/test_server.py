@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import select
 import socket
 import struct
 from typing import Any
@@ -456,5 +457,7 @@ async def test_large_frames_of_changing_sizes_arrive_whole() -> None:
 def test_every_address_means_those_of_ipv4_too(host: str, takes: bool) -> None:
     """As for Java: `[::]` in Kafka's listeners takes clients of both."""
     with bound(Listener("A", host, 0), ServerLimits()) as sock, socket.socket() as client:
-        address = "127.0.0.1", sock.getsockname()[1]
-        assert (client.connect_ex(address) == 0) == takes
+        # Where it takes none of IPv4, that port of IPv4 may be somebody else's: only who comes here tells.
+        client.connect_ex(("127.0.0.1", sock.getsockname()[1]))
+        readable, _, _ = select.select([sock], [], [], 10 if takes else 0)
+        assert bool(readable) == takes
