@@ -11,6 +11,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.spark_connector.read_options import READ_OPTIONS
 from kbroker.spark_connector.write_options import OF_SPARK, WRITE_OPTIONS
 from tests.kbroker.cli.pages import indented_python_of
+from tests.spark.queries import again_where_too_slow
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 DOCS = Path(__file__).parents[2] / "docs"
@@ -23,12 +24,17 @@ def test_every_snippet_of_the_pages_runs(
     spark: Any, broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     names: dict[str, Any] = {"BOOTSTRAP": broker.bootstrap, "FOLDER": str(tmp_path), "spark": spark}
+
+    def run(snippet: str, page: str) -> None:
+        code = compile(snippet, page, "exec")
+        again_where_too_slow(lambda: exec(code, names))
+
     try:
         for page in (START, *PAGES):
             for snippet in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
-                exec(compile(snippet, page, "exec"), names)
+                run(snippet, page)
         [snippet] = [code for code in indented_python_of((DOCS.parent / "README.md").read_text()) if "spark." in code]
-        exec(compile(snippet.replace("127.0.0.1:9092", broker.bootstrap), "README.md", "exec"), names)
+        run(snippet.replace("127.0.0.1:9092", broker.bootstrap), "README.md")
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
         with Admin(broker.bootstrap) as admin:

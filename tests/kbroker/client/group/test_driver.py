@@ -96,7 +96,7 @@ async def test_what_is_being_given_up_is_given_to_nobody(bootstrap: str, topic: 
 async def test_a_member_that_is_closed_while_its_coordinator_is_away_leaves_when_that_is_back(
     broker: BrokerProcess, topic_name: str, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(*arguments: Any) -> Any:
+    async def away(*arguments: Any, **named: Any) -> Any:
         raise NotConnected("away")
 
     async with Admin(broker.bootstrap) as admin:
