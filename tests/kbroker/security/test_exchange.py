@@ -105,7 +105,7 @@ def test_of_a_proof_no_byte_may_be_another(data: st.DataObject) -> None:
     alice = ScramClient(SCRAM_SHA_256, "alice", "secret", "clients")
     proof = alice.step(server.step(alice.first()))
     assert proof is not None
-    place = data.draw(st.integers(0, len(proof) - 3))  # of the last but one two bits stand for nothing, the last is padding
+    place = data.draw(st.integers(0, len(proof) - 3))  # two bits of the last but one stand for nothing
     changed = bytearray(proof)
     changed[place] = data.draw(st.integers(1, 127).filter(lambda value: value != proof[place]))
     with pytest.raises(AuthenticationFailure):
