@@ -11,6 +11,7 @@ import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.brokers import kill_and_expire
+from tests.system.kafka_python_members import until_it_knows
 
 pytestmark = pytest.mark.slow
 aiokafka = pytest.importorskip("aiokafka")
@@ -29,11 +30,7 @@ def create_topic(broker: BrokerProcess, name: str) -> None:
 
 
 def python_member(broker: BrokerProcess, topic: str) -> Any:
-    """One that knows the topic it has subscribed to before it joins.
-
-    Who leads may otherwise share out nothing and never look again; or join anew for the metadata that came meanwhile:
-    where a poll ends before that is over, kafka-python 3.0 forgets it: no more heartbeats, until its session expires.
-    """
+    """One that has subscribed to the topic and knows it."""
     member = kafka.KafkaConsumer(
         bootstrap_servers=broker.bootstrap,
         group_id=topic,
@@ -45,10 +42,7 @@ def python_member(broker: BrokerProcess, topic: str) -> Any:
         partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor],
     )
     member.subscribe([topic])
-    deadline = time.monotonic() + TIMEOUT
-    while len(member.partitions_for_topic(topic) or ()) < PARTITIONS:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until_it_knows(member, topic, PARTITIONS)
     return member
 
 

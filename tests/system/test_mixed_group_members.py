@@ -15,6 +15,7 @@ from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
 from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.java import JVM_FLAGS
+from tests.system.kafka_python_members import until_it_knows
 
 pytestmark = pytest.mark.slow
 aiokafka = pytest.importorskip("aiokafka")
@@ -69,6 +70,7 @@ def kafka_python_member(bootstrap: str, topic: str, assignor: str, seen: Seen, l
         metadata_max_age_ms=1000,  # whoever leads shares out what it has heard of
         partition_assignment_strategy=[strategies[assignor]],
     )
+    until_it_knows(consumer, topic, PARTITIONS)
     while not leave.is_set():
         seen += [record.value for records in consumer.poll(100).values() for record in records]
     consumer.close()
