@@ -32,6 +32,7 @@ from kbroker.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, fil
 from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from kbroker.segment.search import BEYOND_INDEX, find_batch
 from kbroker.segment.time_index import TimeIndex
+from kbroker.segment.time_lookup import find_largest, read_largest
 from kbroker.segment.transaction_index import AbortedTransaction, TransactionIndex
 
 log = logging.getLogger(__name__)
@@ -250,7 +251,7 @@ class LogSegment:
     def max_timestamp(self) -> int:
         """Largest timestamp of a record here, -1 when there is none."""
         if self._max_timestamp is None:
-            timestamp, offset = self.time_index.last_entry
+            timestamp, offset = find_largest(self)
             with self.pool.lock:  # whoever appends asks this before it notes a later one
                 if self._max_timestamp is None:
                     self._offset_of_max_timestamp, self._max_timestamp = offset, timestamp
@@ -267,7 +268,7 @@ class LogSegment:
         return self.max_timestamp if self.max_timestamp >= 0 else self.file.modified_ms()
 
     def forget_timestamps(self) -> None:
-        """What the file holds was written by an earlier life: ask the time index and the first batch when needed."""
+        """What the file holds was written by an earlier life: ask the time index and the batches when needed."""
         self._max_timestamp = None if self.size else -1
 
     def finish(self) -> None:
@@ -546,15 +547,8 @@ class LogSegment:
             self.cut(position)
         if not position:
             self.created_ms, self._first_timestamp = now_ms, -1
-        self._find_max_timestamp()
+        self._max_timestamp, self._offset_of_max_timestamp = read_largest(self)
         return cut
-
-    def _find_max_timestamp(self) -> None:
-        """The last time index entry, or a batch behind it."""
-        self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last_entry
-        for _, header in self.headers(self.find(self._offset_of_max_timestamp)):
-            if header.max_timestamp > self._max_timestamp:
-                self._max_timestamp, self._offset_of_max_timestamp = header.max_timestamp, header.last_offset
 
     def cut(self, size: int) -> None:
         """Cut the .log file to size."""

@@ -21,6 +21,7 @@ from kbroker.protocol.records.record import find_time
 from kbroker.segment.file_records import FileRecords
 from kbroker.segment.files import NotInMemory
 from kbroker.segment.log_segment import LogSegment
+from kbroker.segment.time_lookup import find_start
 from kbroker.segment.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ def _find_largest(log: Log) -> TimestampOffset | None:
 
 
 def _first_at_or_after(segment: LogSegment, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
-    _, offset = segment.time_index.lookup(timestamp_ms - 1)
-    position = segment.find(max(offset, start_offset, segment.base_offset))
+    position = find_start(segment, timestamp_ms, max(start_offset, segment.base_offset))
     for place, header in segment.headers(position):
         if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset and header.count > 0:
             found = _record_at_or_after(segment, place, header, timestamp_ms, start_offset)

@@ -70,9 +70,3 @@ class TimeIndex(IndexFile):
         """See IndexFile."""
         super().begin_anew()
         self._last_timestamp = -1
-
-    def damage(self) -> str | None:
-        """What is wrong with the file as a whole, None when it can be trusted to guide a look-up."""
-        if self.count > 1 and self.entry(self.count - 1)[0] <= self.entry(0)[0]:
-            return "it ends in zeros (left by an unclean stop)"
-        return None
