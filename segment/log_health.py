@@ -73,7 +73,7 @@ class LogHealth:
         """Refuse everything from now on, and tell that the directory has failed."""
         if self.failure is None:
             self.failure = f"{doing} failed: {error.strerror or error}"
-            log.error("%s: %s in %s", self._log.name, self.failure, self._log.directory)
+            log.error("%s: %s in %s", self._log.name, self.failure, error.filename or self._log.directory)
             if self._owner is not None:
                 self._owner.log_failed(self._log, error)
         raise self.unusable() from error

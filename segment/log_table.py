@@ -121,7 +121,7 @@ class LogTable:
             directory = self.dirs[log_dir]
             if directory.failure is not None:
                 return []
-            reason = getattr(error, "strerror", None) or str(error)
+            reason = _reason(log_dir, error)
             directory.failure = reason
             gone = self._lose_logs(log_dir, reason)
         log.error("log directory %s is offline with %d log(s): %s", log_dir, len(gone), reason)
@@ -164,3 +164,12 @@ class LogTable:
             total, usable = usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
             descriptions.append(LogDirDescription(path, None, total, usable, sizes))
         return descriptions
+
+
+def _reason(log_dir: str, error: Exception) -> str:
+    """What the system says, and of which of the directory's files, where it tells that: one of another user, say."""
+    reason = getattr(error, "strerror", None) or str(error)
+    file = getattr(error, "filename", None)
+    if isinstance(file, str) and file.startswith(f"{log_dir}/"):
+        return f"{reason}: {file.removeprefix(f'{log_dir}/')}"
+    return reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from kbroker.segment.log_dir import LogDirError
 from kbroker.segment.log_manager import LogManager
 from kbroker.segment.log_move import copy_portion
 from tests.segment.batches import NOW, TOPIC_ID, fill
-from tests.segment.test_log_manager import start
+from tests.segment.test_log_manager import CLUSTER, start
 
 
 def move(manager: LogManager, log_dir: Path, partition: int = 0) -> None:
@@ -238,3 +239,57 @@ def test_the_next_directory_takes_a_new_log_when_the_emptiest_fails(tmp_path: Pa
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     manager.retention(NOW)
     manager.shutdown()
+
+
+class AnothersFile(Files):
+    """One file belongs to another user."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def _check(self, path: str) -> None:
+        if path.endswith(self.name):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    def open(self, path: str, flags: int) -> int:
+        self._check(path)
+        return super().open(path, flags)
+
+    def read_file(self, path: str) -> bytes | None:
+        self._check(path)
+        return super().read_file(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["orders-0/leader-epoch-checkpoint", f"orders-0/{0:020d}.log", checkpoints.RECOVERY_POINTS]
+)
+def test_a_file_that_keeps_a_directory_from_being_loaded_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    manager = start(tmp_path)
+    fill(manager.create("orders", 0, TOPIC_ID), 3)
+    manager.shutdown()
+    again = LogManager([tmp_path], files=AnothersFile(name))
+    again.open(1, CLUSTER)
+    with pytest.raises(LogDirError, match=f"Permission denied: {name}"):
+        again.load()
+    assert f"Permission denied: {name}" in caplog.text
+
+
+def test_a_file_that_cannot_be_read_any_more_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager = start(tmp_path)
+    fill(manager.create("orders", 0, TOPIC_ID), 3)
+    manager.shutdown()
+    name = f"orders-0/{0:020d}.timeindex"
+    again = LogManager([tmp_path], files=AnothersFile(name))
+    again.open(1, CLUSTER)
+    again.load()
+    found = again.get("orders", 0)
+    assert found is not None
+    with pytest.raises(KafkaError):
+        found.offset_for_timestamp(NOW)
+    assert f"Permission denied in {tmp_path}/{name}" in caplog.text
+    assert again.offline_dirs == {str(tmp_path): f"Permission denied: {name}"}
+    again.abandon()
