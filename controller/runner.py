@@ -17,7 +17,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from kbroker.controller import events, znodes
 from kbroker.controller.api_calls import ApiCalls
@@ -37,6 +37,8 @@ Job = Callable[[], Awaitable[None]]
 
 _FIRST_REBALANCE_AFTER_S = 5.0
 _RETRY_ELECTION_AFTER_S = 1.0
+TOPICS_AT_ONCE = 1000
+"""New topics that are made before whatever else waits has its turn: a broker that dies, or wants to stop."""
 
 
 _STORIES: dict[type[object], str] = {
@@ -76,6 +78,8 @@ class ControllerRunner:
         self._pending: set[object] = set()
         """Readings already in the queue: one is enough, since it happens at its turn."""
         self._topics_changed: set[str] = set()
+        self._new_topics: list[str] = []
+        """Listed, and to be made when it is their turn."""
         self._term: ElectedController | None = None
         self._orders: Orders | None = None
         self._is_registered = False
@@ -326,6 +330,7 @@ class ControllerRunner:
         self._machine.handle(events.TermEnded())
         self._forget(known.forget())
         self._topics_changed.clear()
+        self._new_topics = []
         self.calls.end()
 
     def _forget(self, portions: Iterator[None]) -> None:
@@ -413,12 +418,29 @@ class ControllerRunner:
             await self._process(events.BrokersListed(await self._watched_brokers()))
 
     async def _read_topic_names(self) -> None:
+        if self._term is None:
+            return
+        names = set(await self._zookeeper.topic_names(watch=True))
+        if self._term is not None:  # it may have ended meanwhile
+            known = self._machine.state.assignments.keys()
+            self._new_topics = sorted(names - known)
+            await self._take_topics(names & known)
+
+    async def _take_more_topics(self) -> None:
         if self._term is not None:
-            names = frozenset(await self._zookeeper.topic_names(watch=True))
-            await self._process(events.TopicsListed(names))
+            await self._take_topics(self._machine.state.assignments)
+
+    async def _take_topics(self, known: Iterable[str]) -> None:
+        """Those known that are still there, and some of the new ones; the others wait behind what came meanwhile."""
+        portion, self._new_topics = self._new_topics[:TOPICS_AT_ONCE], self._new_topics[TOPICS_AT_ONCE:]
+        if self._new_topics:
+            self._enqueue_once(self._take_more_topics)
+        await self._process(events.TopicsListed(frozenset(known).union(portion)))
 
     async def _read_deletions(self) -> None:
-        if self._term is not None:
+        if self._new_topics:  # one that is not known yet has nothing to be deleted: its mark would be taken away
+            self._enqueue_once(self._read_deletions)
+        elif self._term is not None:
             names = frozenset(await self._zookeeper.topics_to_delete(watch=True))
             await self._process(events.TopicDeletionsListed(names))
 

@@ -6,10 +6,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
-from kbroker.controller import znodes
+from kbroker.controller import runner, znodes
 from kbroker.controller.broker_store import NewTopic
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.controller_store import ElectedController
@@ -359,6 +360,55 @@ async def test_a_controlled_shutdown_moves_leaders(start: StartNode) -> None:
     await until(lambda: one.channels.leaders[1] == {("t", 0): 1})
     refused = await two.runner.controlled_shutdown(ControlledShutdownRequest(broker_id=2, broker_epoch=two.epoch), 3)
     assert refused.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+async def test_who_wants_to_stop_does_not_wait_until_all_of_many_new_topics_are_made(
+    start: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "TOPICS_AT_ONCE", 2)
+    one, two = await start(1), await start(2)
+    await until(lambda: 2 in one.runner.state.brokers)
+    asked: list[asyncio.Future[Any]] = []
+    made: list[int] = []
+    names_of_topics = one.session.topic_names
+
+    async def topic_names(*, watch: bool = False) -> list[str]:
+        names = await names_of_topics(watch=watch)
+        if len(names) == 10 and not asked:
+            request = ControlledShutdownRequest(broker_id=2, broker_epoch=two.epoch)
+            asked.append(asyncio.ensure_future(one.runner.controlled_shutdown(request, 3)))
+            asked[0].add_done_callback(lambda _: made.append(len(one.runner.state.assignments)))
+        return names
+
+    monkeypatch.setattr(one.session, "topic_names", topic_names)
+    await one.session.create_topics([topic(f"t{number}", [1, 2]) for number in range(10)])
+    await until(lambda: bool(made))
+    assert asked[0].result().error_code is ErrorCode.NONE
+    assert 0 < made[0] < 10
+    await until(lambda: len(one.channels.leaders.get(1, {})) == 10)
+
+
+async def test_a_topic_that_is_deleted_before_it_was_made_is_made_and_deleted(
+    start: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "TOPICS_AT_ONCE", 2)
+    node = await start(1)
+    names_of_topics = node.session.topic_names
+
+    async def topic_names(*, watch: bool = False) -> list[str]:
+        names = await names_of_topics(watch=watch)
+        if len(names) == 10 and not node.runner.state.assignments:
+            await node.session.mark_topic_deleted("t9")
+        return names
+
+    monkeypatch.setattr(node.session, "topic_names", topic_names)
+    await node.session.create_topics([topic(f"t{number}", [1]) for number in range(10)])
+    await until(lambda: len(node.channels.leaders.get(1, {})) == 9)
+    async with asyncio.timeout(30):
+        while await node.session.topic_exists("t9"):
+            await asyncio.sleep(0.01)
+    assert len(node.channels.leaders[1]) == 9
+    assert await node.session.children("/admin/delete_topics") == []
 
 
 async def test_replicas_move_through_the_legacy_node(start: StartNode) -> None:
