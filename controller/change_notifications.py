@@ -8,6 +8,7 @@ those that are so old that every broker has had the time to read them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -85,16 +86,17 @@ class ChangeNotifications(Generic[Change]):
             log.exception("the change at %s could not be followed", path)
 
     async def _purge(self, names: Sequence[str]) -> None:
+        """Look at them from the oldest on, up to the first that is to stay: there may be thousands."""
         now_ms = time.time() * 1000
-        for name in names:
+        for name in sorted(names, key=_sequence):
             path = f"{self._path}/{name}"
             stat = await self._znodes.exists(path)
-            if stat is None or stat.ctime_ms + EXPIRY_MS > now_ms:
+            if stat is None:
                 continue
-            try:
+            if stat.ctime_ms + EXPIRY_MS > now_ms:
+                return
+            with contextlib.suppress(NoNode):
                 await self._znodes.delete(path)
-            except NoNode:
-                continue
 
     def _log_failure(self, task: asyncio.Future[None]) -> None:
         """An expired session needs no word: the listing is read again when the next one stands."""

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kbroker.controller.change_notifications import EXPIRY_MS, ChangeNotifications
-from kbroker.controller.znode_operations import ZooKeeperError
+from kbroker.controller.znode_operations import Stat, ZooKeeperError
 from kbroker.controller.znodes import MalformedZnode
 from tests.controller.conftest import Connect, until
 
@@ -100,6 +100,30 @@ async def test_old_changes_are_removed(connect: Connect, monkeypatch: pytest.Mon
     monkeypatch.setattr(time, "time", lambda: later)
     await ChangeNotifications(session, PATH, decode, lambda change: None).watch()
     assert await session.children(PATH) == []
+
+
+async def test_of_the_changes_that_are_to_stay_only_the_oldest_is_looked_at(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await connect()
+    await session.create(PATH, None)
+    for _ in range(3):
+        await session.create(f"{PATH}/c_", b"old", sequential=True)
+    await asyncio.sleep(0.02)
+    staying = [await session.create(f"{PATH}/c_", b"young", sequential=True) for _ in range(20)]
+    _, oldest = await session.get(staying[0])
+    monkeypatch.setattr(time, "time", lambda: (oldest.ctime_ms + EXPIRY_MS - 1) / 1000)
+    looked_at: list[str] = []
+    exists = session.exists
+
+    async def look(path: str) -> Stat | None:
+        looked_at.append(path)
+        return await exists(path)
+
+    monkeypatch.setattr(session, "exists", look)
+    await ChangeNotifications(session, PATH, decode, lambda change: None).watch()
+    assert [f"{PATH}/{name}" for name in await session.children(PATH)] == staying
+    assert len(looked_at) == 4
 
 
 async def test_what_several_changes_say_is_told_once(connect: Connect) -> None:
