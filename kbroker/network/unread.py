@@ -1,7 +1,7 @@
 """Answers that lie in memory because their clients do not read them: they have an end, all together.
 
 One connection has one such answer, as nothing more is read from it meanwhile; but an answer may be a hundred megabytes,
-and connections thousands. Beyond the limit those are closed that have taken nothing for longest. Records are sent from
+and connections thousands. Beyond the limit those are closed that have taken nothing for longest, sooner the more waits. Records are sent from
 files, and take no memory here.
 """
 
@@ -15,6 +15,8 @@ from typing import Any, Protocol
 MOST_BYTES = 256 << 20
 PATIENCE_S = 2.0
 """A client that has taken something so recently reads, if slowly."""
+MOST_HASTE = 4
+"""The patience is divided by how many times the limit wait, up to so many: answers are made by the gigabyte in it."""
 
 
 class Sender(Protocol):
@@ -62,7 +64,10 @@ class Unread:
         """Look again at those that may yet be reading, where they all came at once."""
         if self.bytes > self._most_bytes and not self._is_to_look:
             self._is_to_look = True
-            self._later(PATIENCE_S, self._look)
+            self._later(self._patience(), self._look)
+
+    def _patience(self) -> float:
+        return PATIENCE_S / min(max(self.bytes / self._most_bytes, 1.0), MOST_HASTE)
 
     def _look(self) -> None:
         self._is_to_look = False
@@ -70,7 +75,7 @@ class Unread:
         self._look_later()
 
     def _make_room(self) -> None:
-        last = monotonic() - PATIENCE_S
+        last = monotonic() - self._patience()
         for sender in sorted((each for each in self._waiting if each.last_active < last), key=_last_active):
             if self.bytes <= self._most_bytes:
                 return

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.network.unread import PATIENCE_S, Unread
+from kbroker.network.unread import MOST_HASTE, PATIENCE_S, Unread
 from tests.kbroker.network.serving import connected, frame, serving, until
 
 
@@ -49,6 +49,20 @@ def test_those_that_have_read_nothing_for_longest_are_closed_when_all_is_too_muc
     looks.pop()()
     assert [bool(each.closed) for each in readers] == [True, False, True, False], "all came at once, and read nothing"
     assert (unread.bytes, looks) == (600, [])
+
+
+def test_the_more_waits_the_less_patience_there_is() -> None:
+    unread = Unread(lambda *_: None, most_bytes=1000)
+    slow, slower = readers = [Reader(unread, 0), Reader(unread, 0)]
+    unread.waits(slow, [bytes(900)])
+    slow.last_active -= PATIENCE_S / 2
+    unread.waits(Reader(unread, 0), [bytes(900)])
+    assert [bool(each.closed) for each in readers] == [False, False]
+    unread.waits(slower, [bytes(900)])
+    assert [bool(each.closed) for each in readers] == [True, False]
+    slower.last_active -= PATIENCE_S / (MOST_HASTE + 1)
+    unread.waits(Reader(unread, 0), [bytes(90_000)])
+    assert [bool(each.closed) for each in readers] == [True, False], "whoever reads at all is given some time"
 
 
 async def test_a_connection_that_reads_nothing_is_closed_and_one_that_reads_gets_all(
