@@ -1,8 +1,8 @@
 """Answers that lie in memory because their clients do not read them: they have an end, all together.
 
 One connection has one such answer, as nothing more is read from it meanwhile; but an answer may be a hundred megabytes,
-and connections thousands. Beyond the limit those are closed that have taken nothing for longest, sooner the more waits. Records are sent from
-files, and take no memory here.
+and connections thousands. Beyond the limit those are closed that have taken nothing for longest, sooner the more waits.
+Records are sent from files, and take no memory here.
 """
 
 from __future__ import annotations
