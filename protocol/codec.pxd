@@ -7,7 +7,7 @@ from kbroker.protocol.primitives cimport Reader, Writer, size_of
 
 cdef int BOOL, INT8, INT16, INT32, INT64, FLOAT64, STRING, RECORDS, UUID, ERROR, STRUCT
 cdef list _ERRORS
-cdef int NUMBERS_PER_ELEMENT, STEP_ELEMENTS, LONGEST_STRING
+cdef int NUMBERS_PER_ELEMENT, STEP_ELEMENTS, LONGEST_STRING, MOST_COPIED
 cdef int _KNOWN_ERRORS
 
 

@@ -31,6 +31,7 @@ from kbroker.protocol.primitives import (
     STRUCT,
     UUID,
     BytesLike,
+    Part,
     Reader,
     Writer,
     size_of,
@@ -43,6 +44,9 @@ NUMBERS_PER_ELEMENT = 4
 """So many plain numbers cost as much as one struct or text."""
 STEP_ELEMENTS = 64
 """Structs read or written in one step; of what is no struct NUMBERS_PER_ELEMENT times as many."""
+
+MOST_COPIED = 1 << 20
+"""Bytes of an array that are put together: it takes less than a millisecond."""
 
 _ERRORS = [ErrorCode.of(code) for code in range(-1, max(ErrorCode) + 1)]
 _KNOWN_ERRORS = len(_ERRORS)
@@ -87,7 +91,7 @@ def encode(message: Message, version: int) -> bytes:
 class EncodedArray:
     """An array whose elements are encoded already, for one version: what is told again and again is encoded once."""
 
-    def __init__(self, count: int, parts: Sequence[bytes]) -> None:
+    def __init__(self, count: int, parts: Sequence[Part]) -> None:
         self.count = count
         self.parts = parts
 
@@ -134,8 +138,9 @@ class ElementWriter:
         return self.writer.to_bytes()
 
     def array(self) -> Any:
-        """Return the array of all that was added."""
-        return EncodedArray(self.count, [self.writer.to_bytes()])
+        """Return the array of all that was added, which ends this writer: what is large is not copied."""
+        is_large = self.writer.size() > MOST_COPIED
+        return EncodedArray(self.count, self.writer.parts() if is_large else [self.writer.to_bytes()])
 
 
 def write_message(writer: Writer, message: Message, version: int) -> None:

@@ -13,7 +13,12 @@ from kbroker.protocol import codec
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kbroker.protocol.messages.api_versions import ApiVersionsResponse
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
-from kbroker.protocol.messages.groups import DescribeGroupsRequest, HeartbeatRequest, JoinGroupRequest
+from kbroker.protocol.messages.groups import (
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    OffsetFetchResponse,
+)
 from kbroker.protocol.messages.internal_topics import ConsumerGroupMemberMetadataValue
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.offsets import ListOffsetsResponse
@@ -169,6 +174,24 @@ def test_elements_encoded_beforehand_are_written_as_they_are(form: Any, version:
     assert form.encode(MetadataRequest(topics=one_by_one.array()), version) == expected
     none: Any = form.ElementWriter(MetadataRequest, version).array()
     assert form.encode(MetadataRequest(topics=none), version) == codec.encode(MetadataRequest(topics=[]), version)
+
+
+@pytest.mark.parametrize("form", [codec, INTERPRETED])
+def test_many_bytes_of_elements_are_not_copied_from_array_to_array(form: Any) -> None:
+    partition = OffsetFetchResponse.OffsetFetchResponsePartition(
+        partition_index=0, committed_offset=0, metadata="m" * 30_000, error_code=ErrorCode.NONE
+    )
+    inner: Any = form.ElementWriter(OffsetFetchResponse, 5)
+    for _ in range(40):
+        inner.append(partition)
+    partitions = inner.array()
+    outer: Any = form.ElementWriter(OffsetFetchResponse, 5)
+    outer.append(OffsetFetchResponse.OffsetFetchResponseTopic(name="t", partitions=partitions))
+    topics = outer.array()
+    assert any(part is partitions.parts[0] for part in topics.parts)
+    topic = OffsetFetchResponse.OffsetFetchResponseTopic(name="t", partitions=[partition] * 40)
+    expected = codec.encode(OffsetFetchResponse(topics=[topic], error_code=ErrorCode.NONE), 5)
+    assert form.encode(OffsetFetchResponse(topics=topics, error_code=ErrorCode.NONE), 5) == expected
 
 
 @pytest.mark.parametrize("form", [codec, INTERPRETED])

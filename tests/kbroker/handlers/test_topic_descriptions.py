@@ -9,6 +9,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataResponse
 from kbroker.protocol.messages.replication import LEADER_BEING_DELETED
 from tests.kbroker.cluster.test_metadata_cache import update
+from tests.protocol.frames import joined
 
 
 def all_of(descriptions: TopicDescriptions) -> EncodedArray:
@@ -25,7 +26,7 @@ def told(cache: MetadataCache, version: int = 9) -> dict[str, MetadataResponse.M
     """What a client is told; compared with what somebody would be told who kept nothing."""
     found = all_of(descriptions_in(cache, version, "PLAINTEXT", False))
     fresh = all_of(TopicDescriptions(cache, version, "PLAINTEXT", False))
-    assert (len(found), b"".join(found.parts)) == (len(fresh), b"".join(fresh.parts))
+    assert (len(found), joined(found.parts)) == (len(fresh), joined(fresh.parts))
     answer = MetadataResponse(brokers=[], topics=found)  # type: ignore[arg-type]
     return {topic.name or "": topic for topic in decode(MetadataResponse, encode(answer, version), version).topics}
 
