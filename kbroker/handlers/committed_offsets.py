@@ -41,6 +41,8 @@ FIRST_TOP_LEVEL_ERROR = 2
 LATEST_EXPIRY_MS = (1 << 63) - 1
 MOST_ANSWERED_AT_ONCE = 1000
 """Partitions of a commit whose answer is made in one go."""
+MOST_ASKED_AT_ONCE = 200
+"""Offsets that are looked up without standing in line."""
 DELETED_AT_ONCE = 1000
 """Offsets that are deleted together."""
 
@@ -164,10 +166,20 @@ AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 Work = Generator[None, None, Any]
 
 
+def _asks_for_much(request: OffsetFetchRequest) -> bool:
+    """Each offset may have kilobytes of metadata."""
+    asked: list[Sequence[Any] | None] = [group.topics for group in request.groups] or [request.topics]
+    named = [topics for topics in asked if topics is not None]
+    if len(named) < len(asked):
+        return True
+    return sum(len(topic.partition_indexes) for topics in named for topic in topics) > MOST_ASKED_AT_ONCE
+
+
 @handles(
     OffsetFetchRequest,
     when(since_version(FIRST_BATCHED_VERSION), each(GROUP, DESCRIBE, "groups", "group_id"), on_group(DESCRIBE)),
     ends_with_connection=True,
+    asks_for_much=_asks_for_much,
 )
 def offset_fetch(
     services: Services, ctx: RequestContext, request: OffsetFetchRequest

@@ -151,7 +151,12 @@ async def _answered_later(
 DescribedGroup = ConsumerGroupDescribeResponse.DescribedGroup
 
 
-@handles(ConsumerGroupDescribeRequest, each(GROUP, DESCRIBE, "group_ids", None), ends_with_connection=True)
+@handles(
+    ConsumerGroupDescribeRequest,
+    each(GROUP, DESCRIBE, "group_ids", None),
+    ends_with_connection=True,
+    asks_for_much=lambda request: True,
+)
 def consumer_group_describe(
     services: Services, ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:

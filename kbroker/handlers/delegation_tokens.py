@@ -10,6 +10,7 @@ from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import inside
 from kbroker.handlers.registry import handles
+from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.security import (
     CreateDelegationTokenRequest,
@@ -142,6 +143,7 @@ async def expire_delegation_token(
     DescribeDelegationTokenRequest,
     inside("each token is shown to those it concerns, and to who may see it"),
     ends_with_connection=True,
+    asks_for_much=lambda request: True,
 )
 def describe_delegation_token(
     services: Services, ctx: RequestContext, request: DescribeDelegationTokenRequest
@@ -163,12 +165,12 @@ def _describe(
     for each in request.owners or ():
         owners.add(f"{each.principal_type}:{each.principal_name}")
         yield
-    found = []
+    found = ElementWriter(DescribeDelegationTokenResponse, ctx.api_version)
     for token in tokens.all():
         if (request.owners is None or token.concerns_any(owners)) and _may_see(ctx, token):
             found.append(_described(ctx, token, tokens.settings.hmac_of(token.token_id)))
         yield
-    return DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=found)
+    return DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=found.array())
 
 
 def _may_see(ctx: RequestContext, token: DelegationToken) -> bool:

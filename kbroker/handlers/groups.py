@@ -190,7 +190,12 @@ def _leave_many(services: Services, request: LeaveGroupRequest) -> Work[LeaveGro
 # --- groups as a whole ----------------------------------------------------------------------------------------
 
 
-@handles(DescribeGroupsRequest, each(GROUP, DESCRIBE, "groups", None), ends_with_connection=True)
+@handles(
+    DescribeGroupsRequest,
+    each(GROUP, DESCRIBE, "groups", None),
+    ends_with_connection=True,
+    asks_for_much=lambda request: True,
+)
 def describe_groups(
     services: Services, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:

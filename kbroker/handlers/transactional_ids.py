@@ -446,7 +446,7 @@ def _list(
 ) -> Work[ListTransactionsResponse]:
     states = frozenset(request.state_filters)
     producer_ids = frozenset(request.producer_id_filters)
-    found = []
+    found = ElementWriter(ListTransactionsResponse, ctx.api_version)
     for transaction in transactions:
         record = transaction.record
         if (
@@ -463,4 +463,6 @@ def _list(
                 )
             )
         yield
-    return ListTransactionsResponse(error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=found)
+    return ListTransactionsResponse(
+        error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=found.array()
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.handlers.committed_offsets import _asks_for_much
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from kbroker.protocol.messages.topics import CreateTopicsRequest
@@ -83,6 +84,16 @@ async def test_every_version_of_fetch_returns_it(ask: Ask, group: str, topic: st
     if version >= 2:
         assert (await fetch(ask, group, None, version))[1] == {1: found[1]}
     assert await fetch(ask, f"{group}-unknown", topic, version) == (ErrorCode.NONE, {0: NOTHING, 1: NOTHING})
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_who_asks_for_all_offsets_or_for_many_stands_in_line(version: int) -> None:
+    for wanted, expected in ((None, True), ([], False), ([100, 100], False), ([100, 101], True)):
+        kind = OffsetFetchRequest.OffsetFetchRequestTopic
+        topics = None if wanted is None else [kind(name="t", partition_indexes=list(range(each))) for each in wanted]
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=topics)  # type: ignore[arg-type]
+        old = OffsetFetchRequest(group_id="g", topics=topics)
+        assert _asks_for_much(old if version < 8 else OffsetFetchRequest(groups=[group])) is expected
 
 
 async def test_several_groups_are_asked_at_once(ask: Ask, group: str, topic: str) -> None:

@@ -16,10 +16,12 @@ from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.delegation_tokens import _describe
+from kbroker.protocol.codec import decode, encode
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.security import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
@@ -149,4 +151,5 @@ def test_many_tokens_and_many_owners_are_looked_at_in_steps() -> None:
             break
         steps += 1
     assert steps == 500 + 300
-    assert [token.token_id for token in answer.tokens] == [f"t{number}" for number in range(200, 300)]
+    told = decode(DescribeDelegationTokenResponse, encode(answer, 3), 3)
+    assert [token.token_id for token in told.tokens] == [f"t{number}" for number in range(200, 300)]

@@ -37,6 +37,12 @@ def test_a_handler_that_demands_nothing_and_does_not_say_so_fails_at_import() ->
         registry.handles(HeartbeatRequest)
 
 
+def test_small_requests_for_all_of_a_group_or_of_all_tokens_stand_in_line() -> None:
+    load_all()
+    for key in (9, 15, 41, 69):
+        assert registry.HANDLERS[key].asks_for_much is not None, API_BY_KEY[key].name
+
+
 def test_what_only_reads_ends_with_its_connection() -> None:
     """What changes something goes on without the client that wanted it; a Fetch says so of itself."""
     load_all()
