@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.cluster.topic_names import name_problem
+from kbroker.controller.wording import count, few
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.grouping import Key
 from kbroker.protocol.messages.replication import (
@@ -55,6 +56,8 @@ class _Order:
     done: bool = False
     """The entry asks for nothing more: it brought a topic id, which is stored, or is older than what is known."""
     created: Log | None = None
+    is_missed: bool = False
+    """Whether a log should have been here, and there was none."""
 
 
 @dataclass(slots=True)
@@ -63,6 +66,8 @@ class Changes:
 
     elected: list[Key] = field(default_factory=list)
     resigned: list[Key] = field(default_factory=list)
+    begun_empty: list[str] = field(default_factory=list)
+    """Of those elected whose log is gone."""
 
 
 class Leadership:
@@ -170,7 +175,8 @@ class Leadership:
         manager = self._manager
         for order in orders:
             existing = manager.logs.get(order.topic, order.partition)
-            if existing is None and not order.assignment.is_new and manager.logs.offline_dirs:
+            order.is_missed = existing is None and not order.assignment.is_new
+            if order.is_missed and manager.logs.offline_dirs:
                 # The log may lie in the directory that is offline: a new, empty one would lose what was acknowledged.
                 order.error = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
@@ -207,6 +213,8 @@ class Leadership:
         if order.assignment.leader == manager.broker_id:
             self._lead(hosted, order.assignment)
             changes.elected.append(key)
+            if order.is_missed:
+                changes.begun_empty.append(hosted.log.name)
         else:
             if was_leader:
                 changes.resigned.append(key)
@@ -237,6 +245,13 @@ class Leadership:
         if changes.elected or changes.resigned:
             log.info("leading %d more partition(s), %d fewer", len(changes.elected), len(changes.resigned))
             self._manager.on_leadership_change(changes.elected, changes.resigned)
+        if changes.begun_empty:  # a follower's is filled by its leader
+            log.error(
+                "leading %s that had no log here and so begin empty (%s): if a disk of log.dirs is not mounted, stop"
+                " this broker and mount it before more is written",
+                count(len(changes.begun_empty), "partition"),
+                few(changes.begun_empty),
+            )
         if changes.elected:
             self._manager.expect_followers()
 

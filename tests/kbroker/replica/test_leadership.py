@@ -40,6 +40,17 @@ async def test_a_new_partition_gets_a_log_and_a_leader(played: Played) -> None:
     assert (log.topic_id, log.latest_epoch) == (TOPIC_ID, 0)
 
 
+@pytest.mark.parametrize(("is_new", "leader", "told"), [(False, 1, True), (True, 1, False), (False, 2, False)])
+async def test_a_leader_whose_log_is_gone_says_that_it_begins_empty(
+    played: Played, caplog: pytest.LogCaptureFixture, is_new: bool, leader: int, told: bool
+) -> None:
+    await played.lead((0, 1), leader=leader, replicas=(1, 2), is_new=is_new)
+    assert (f"2 partitions that had no log here and so begin empty ({TOPIC}-0, {TOPIC}-1)" in caplog.text) == told
+    caplog.clear()
+    await played.lead((0, 1), leader=1, replicas=(1, 2), leader_epoch=1, partition_epoch=1, is_new=False)
+    assert "begin empty" not in caplog.text
+
+
 async def test_an_order_that_fails_halfway_is_told_of_as_far_as_it_was_carried_out(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
