@@ -14,6 +14,7 @@ A term ends when the session expires, when a fenced write fails, when /controlle
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import time
@@ -73,8 +74,9 @@ class ControllerRunner:
         self._config = config
         self._machine = Machine(broker_id, config, new_topic_id or _random_topic_id)
         self.times = EventTimes()
-        self._queue: asyncio.Queue[tuple[float, Job]] = asyncio.Queue()
-        """With the time when each came."""
+        self._queue: asyncio.PriorityQueue[tuple[bool, int, float, Job]] = asyncio.PriorityQueue()
+        """In order, but for what goes first; with the time when each came."""
+        self._numbers = itertools.count()
         self._pending: set[object] = set()
         """Readings already in the queue: one is enough, since it happens at its turn."""
         self._topics_changed: set[str] = set()
@@ -200,7 +202,7 @@ class ControllerRunner:
 
     async def _loop(self) -> None:
         while True:
-            since, job = await self._queue.get()
+            _, _, since, job = await self._queue.get()
             self.times.waited.add((time.monotonic() - since) * 1000)
             try:
                 await self._do(job)
@@ -237,11 +239,14 @@ class ControllerRunner:
 
         self._put(run)
 
-    def _put(self, job: Job) -> None:
-        self._queue.put_nowait((time.monotonic(), job))
+    def _put(self, job: Job, *, goes_first: bool = False) -> None:
+        self._queue.put_nowait((not goes_first, next(self._numbers), time.monotonic(), job))
 
     def _tell(self, event: events.Event) -> None:
-        """Queue an event for the machine; without effect while we are not the controller."""
+        """Queue an event for the machine; without effect while we are not the controller.
+
+        A broker that wants to stop goes by itself before long, and takes its leaderships along: that goes first.
+        """
         term = self._term
 
         async def process() -> None:
@@ -249,7 +254,7 @@ class ControllerRunner:
                 await self._process(event)
 
         if term is not None:
-            self._put(process)
+            self._put(process, goes_first=isinstance(event, events.ControlledShutdownCalled))
 
     async def _process(self, event: events.Event) -> None:
         """One event and all that follows from it. Whoever asked for it is told when it fails."""

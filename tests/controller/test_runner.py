@@ -388,6 +388,28 @@ async def test_who_wants_to_stop_does_not_wait_until_all_of_many_new_topics_are_
     await until(lambda: len(one.channels.leaders.get(1, {})) == 10)
 
 
+async def test_who_wants_to_stop_passes_by_what_waits_for_the_controller(start: StartNode) -> None:
+    node = await start(1)
+    may_go_on, is_stopping = asyncio.Event(), []
+
+    async def hold_up() -> None:
+        await may_go_on.wait()
+
+    async def look() -> None:
+        is_stopping.append(1 in node.runner.state.shutting_down)
+
+    for job in (hold_up, look, look):
+        node.runner._put(job)
+    await until(lambda: node.runner.waiting_jobs == 2)
+    request = ControlledShutdownRequest(broker_id=1, broker_epoch=node.epoch)
+    asked = asyncio.create_task(node.runner.controlled_shutdown(request, 3))
+    await until(lambda: node.runner.waiting_jobs == 3)
+    may_go_on.set()
+    await until(lambda: len(is_stopping) == 2)
+    assert is_stopping == [True, True]
+    assert (await asked).error_code is ErrorCode.NONE
+
+
 async def test_a_topic_that_is_deleted_before_it_was_made_is_made_and_deleted(
     start: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
