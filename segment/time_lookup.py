@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kbroker.protocol.errors import KafkaError
+from kbroker.segment.time_index import ENTRY
 
 if TYPE_CHECKING:
     from kbroker.segment.log_segment import LogSegment
@@ -35,7 +36,8 @@ def find_largest(segment: LogSegment) -> tuple[int, int]:
     with suppress(KafkaError):  # what is damaged tells nothing
         last = segment.last_batch()
         is_short = last is not None and last[1].max_timestamp > told[0]  # a closed segment's index is never
-        if is_short or not (told[0] < 0 or _has(segment, segment.find(told[1]), told[0])):
+        is_torn = segment.time_index.file_size() % ENTRY.size
+        if is_short or is_torn or not (told[0] < 0 or _has(segment, segment.find(told[1]), told[0])):
             log.warning("%s: its time index does not fit it, its batches are asked instead", segment.place)
             return read_largest(segment)
     return told

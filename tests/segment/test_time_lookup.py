@@ -102,3 +102,17 @@ def test_a_truncation_asks_the_batches_for_the_largest_timestamp(tmp_path: Path,
     assert log.active_segment.max_timestamp == NOW + last + 1
     assert log.active_segment.offset_of_max_timestamp == last + 1
     log.close()
+
+
+def test_an_index_that_is_cut_within_an_entry_lacks_more_than_the_last_batch_can_tell(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 4)
+    fill(log, 1, timestamp=NOW + 1000)
+    fill(log, COUNT, timestamp=NOW - COUNT)
+    log.close()
+    cut_within_an_entry(log.directory / f"{0:020d}.timeindex")
+    again = reopen(tmp_path, SMALL, clean=True, high_watermark=COUNT)
+    found = again.offset_for_timestamp(NOW + 500)
+    assert found is not None
+    assert (found.timestamp_ms, found.offset) == (NOW + 1000, 4)
+    again.close()
