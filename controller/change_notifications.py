@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from kbroker.controller.znode_operations import NoNode, Znodes, ZooKeeperError
+from kbroker.controller.znode_operations import NoNode, SessionExpired, Znodes, ZooKeeperError
 from kbroker.controller.znodes import MalformedZnode
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,8 @@ class ChangeNotifications(Generic[Change]):
 
     def _log_failure(self, task: asyncio.Future[None]) -> None:
         """An expired session needs no word: the listing is read again when the next one stands."""
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, SessionExpired):
             log.warning("changes below %s not read: %s", self._path, error)
 
 

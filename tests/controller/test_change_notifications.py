@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kbroker.controller.change_notifications import EXPIRY_MS, ChangeNotifications
-from kbroker.controller.znode_operations import Stat, ZooKeeperError
+from kbroker.controller.znode_operations import SessionExpired, Stat, ZooKeeperError
 from kbroker.controller.znodes import MalformedZnode
 from tests.controller.conftest import Connect, until
 
@@ -55,6 +55,28 @@ async def test_a_change_whose_reading_the_sessions_end_interrupted_is_read_again
     await until(lambda: told == ["revoked"])
     await notifications.watch()  # as when a new session stands
     assert told == ["revoked", "revoked"]
+
+
+async def test_what_is_not_read_is_said_unless_the_session_ended_as_it_does_when_a_broker_stops(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = await connect()
+    await session.create(PATH, None)
+    failures: list[ZooKeeperError] = [ZooKeeperError("no answer"), SessionExpired("closed")]
+    seen: list[str] = []
+
+    async def take(change: str) -> None:
+        seen.append(change)
+        if failures:
+            raise failures.pop()
+
+    await ChangeNotifications(session, PATH, decode, take).watch()
+    for number in (1, 2, 3):
+        await session.create(f"{PATH}/c_", b"same", sequential=True)
+        await until(lambda number=number: len(seen) == number)  # type: ignore[misc]
+    assert [record.message for record in caplog.records if "not read" in record.message] == [
+        f"changes below {PATH} not read: no answer"
+    ]
 
 
 async def test_a_change_that_nobody_can_follow_does_not_hold_up_those_behind_it(
