@@ -177,7 +177,7 @@ def test_a_segment_that_is_closed_where_the_recovery_point_was_written_is_recove
     again = manager_of(tmp_path / "after")
     found = again.logs["orders", 0]
     assert len(found.segments) == 2
-    assert found.segments[0].max_timestamp == NOW + 5
+    assert found.segments[0].time_index.last_entry == (NOW + 5, 5)
     again.shutdown()
     manager.shutdown()
 
