@@ -1,7 +1,8 @@
 """Members of groups that kafka-python makes."""
 
-import time
 from typing import Any
+
+from tests.faults.cluster_view import until
 
 LIMIT_S = 60.0
 
@@ -12,7 +13,4 @@ def until_it_knows(member: Any, topic: str, partitions: int) -> None:
     Who leads may otherwise share out nothing and never look again; or join anew for the metadata that came meanwhile:
     where a poll ends before that is over, kafka-python 3.0 forgets it: no more heartbeats, until its session expires.
     """
-    deadline = time.monotonic() + LIMIT_S
-    while len(member.partitions_for_topic(topic) or ()) < partitions:
-        assert time.monotonic() < deadline, f"{topic} is not known"
-        time.sleep(0.1)
+    until(lambda: len(member.partitions_for_topic(topic) or ()) >= partitions, f"{topic} is not known", LIMIT_S)
